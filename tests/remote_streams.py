@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.log import Stream, StreamArguments, Writer
+from headgate.log import Stream, StreamArguments, Writer, make_derived_folder
 from headgate.log.remote import storage_at
 from headgate.log.remote.catalogue import load_catalogue
+from headgate.log.remote.derived_list import DECLARATIONS, load_derived
 from headgate.log.remote.mover import move_segments
 from log_streams import read_messages
 
@@ -33,6 +35,19 @@ def add_parts(writer: Writer, parts: range) -> None:
     for part in parts:
         messages = [(f"{part}/{number}".encode().ljust(200, b"x"), b"v%d" % part) for number in range(10)]
         writer.append(messages, now_ms=1000 * part, publisher="p", sequences=range(part * 10, part * 10 + 10))
+
+
+def add_derived(stream: Stream) -> None:
+    """A declaration, and two derived files of each sealed segment, with the times that they have in each stream."""
+    folder = make_derived_folder(stream)
+    files = {folder / "lookup.json": b"declared"}
+    for segment in stream.segments()[:-1]:
+        name = f"{segment.first_chunk_id:020d}"
+        files[folder / f"{name}-0123456789abcdef.lookup"] = name.encode() * 10
+        files[stream.path / f"{name}.segment.match"] = b"results" * 1000
+    for path, content in files.items():
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 1))
 
 
 def move(writer: Writer, *, now_ms: int = LATER_MS) -> int:
@@ -69,15 +84,25 @@ def check_objects(stream: Stream) -> None:
     catalogue = load_catalogue(stream.path)
     ids = [] if catalogue is None else catalogue.rows["first"].tolist()
     expected = {f"{first:020d}.{suffix}" for first in ids for suffix in ("segment", "summary")}
+    derived = load_derived(stream.path)
+    for first, found in {} if derived is None else derived.files().items():
+        assert first in ids or first == DECLARATIONS
+        expected |= {each.name for each in found}
+        storage = storage_at(stream.remote or "")
+        for each in found:
+            content = storage.read(each.name)
+            assert content is not None and len(content) == each.size_bytes
     assert stream.remote is not None
-    assert objects_of(stream.remote.rpartition("/")[0]).keys() - {"catalogue"} == expected
+    assert objects_of(stream.remote.rpartition("/")[0]).keys() - {"catalogue", "derived"} == expected
 
 
 def state_of(stream: Stream) -> object:
     """What two streams with the same history have in common: messages, and which segments lie where."""
     catalogue = load_catalogue(stream.path)
     rows = b"" if catalogue is None else catalogue.encode()
-    here = sorted(path.name for path in stream.path.iterdir() if path.name not in ("writer.lock", "remote.lock"))
+    files = (str(path.relative_to(stream.path)) for path in stream.path.rglob("*"))
+    # Marks have the time when something was seen first.
+    here = sorted(name for name in files if not name.endswith((".lock", ".gone", ".moved")))
     return read_messages(stream), rows, here
 
 

@@ -35,7 +35,7 @@ def stream(root: Path) -> Stream:
 
 
 def contents(stream: Stream) -> list[bytes]:
-    return [sidecar_path(segment.segment_path).read_bytes() for segment in stream.segments()]
+    return [sidecar_path(segment).read_bytes() for segment in stream.segments()]
 
 
 def test_the_job_makes_the_sidecars_that_one_process_makes_and_only_what_is_new(
@@ -89,6 +89,6 @@ def test_streams_without_filters_are_passed_over(spark: SparkSession, root: Path
 
 
 def test_a_task_that_cannot_write_fails_the_build(spark: SparkSession, stream: Stream) -> None:
-    sidecar_path(stream.segments()[0].segment_path).mkdir()
+    sidecar_path(stream.segments()[0]).mkdir()
     with pytest.raises(PySparkException, match="writing failed"):
         build_match_index(spark, [stream])

@@ -31,8 +31,10 @@ from headgate.log import (
     building,
     delete_derived,
     derived_folder,
+    drop_remote_derived,
     finish_derived,
     make_derived_folder,
+    remote_derived,
     remove_unfinished,
     segment_of_name,
     storage_error,
@@ -219,11 +221,16 @@ class SealedKind(DerivedKind[Declared, BuildReport]):
         folder = derived_folder(stream)
         paths = [path for found in self.names(stream).values() for path in found]
         doubled = [folder / path.name for path in paths if path.parent != folder]
-        return delete_derived([*paths, *doubled])
+        here = {path.name for path in [*paths, *doubled] if path.exists()}
+        remote = drop_remote_derived(stream, self.suffix)
+        return delete_derived([*paths, *doubled]) + len(remote - here)
 
 
 def names_of(stream: Stream, suffix: str) -> Names:
-    """The files of a stream with a suffix, by segment; of two with one name the one that is kept for ever."""
+    """The files of a stream with a suffix, by segment; of two with one name the one that is kept for ever.
+
+    The path of one that is only in object storage is where it would be in the folder; `derived_path` says where it is.
+    """
     folder = derived_folder(stream)
     found: Names = {}
     seen: set[str] = set()
@@ -237,6 +244,9 @@ def names_of(stream: Stream, suffix: str) -> Names:
             if segment is not None and name.endswith(suffix) and name not in seen:
                 seen.add(name)
                 found.setdefault(segment, []).append(each / name)
+    for remote, name in remote_derived(stream, suffix):
+        if name not in seen:
+            found.setdefault(remote.first_chunk_id, []).append(folder / name)
     return found
 
 

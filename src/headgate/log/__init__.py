@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from headgate.log.compression import COMPRESSION_NAMES, EXPANSION_LIMIT_BYTES, parse_compression
     from headgate.log.crash_points import BuildStep, CommitStep, PublishStep, reached
     from headgate.log.derived import (
-        GRACE_MS,
         KEPT_FOLDER,
         OpenedFiles,
         building,
@@ -68,14 +67,17 @@ if TYPE_CHECKING:
         derived_bytes,
         derived_folder,
         derived_folder_of,
+        derived_path,
+        drop_remote_derived,
         finish_derived,
         headers_digest,
         make_derived_folder,
+        remote_derived,
         remove_unfinished,
-        segment_of_name,
         streams_with_derived,
         sweep_derived,
     )
+    from headgate.log.derived_names import GRACE_MS, segment_of_name
     from headgate.log.entries import SubBatch, entries_of, unpack_chunk, unpack_entries
     from headgate.log.entry_positions import StopReason, WalkedEntries, walk_entries
     from headgate.log.files import (
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from headgate.log.pairs import MATCH_SUFFIX, given_up_offsets
     from headgate.log.pin import Pin, read_pin
     from headgate.log.recovery import recover
+    from headgate.log.remote import is_cached_derived, make_derived_present
     from headgate.log.remote.mover import (
         MoveReport,
         RemoteState,

@@ -54,6 +54,10 @@ class MoveStep(StrEnum):
     """The files in the stream's folder are gone."""
     DROPPED = "move-dropped"
     """No catalogue names the segment; its objects are still there."""
+    DERIVED_SENT = "move-derived-sent"
+    """New derived files are written; no list names them."""
+    DERIVED_LISTED = "move-derived-listed"
+    """Both lists name the derived files; objects that are not in it are still there."""
 
 
 class BuildStep(StrEnum):

@@ -8,6 +8,9 @@
 
 The stream can be read without these files. A file's name contains a digest of the segment's state, so a newer file has
 another name, and the old one stays for `GRACE_MS`: a reader that planned with its path still finds it.
+
+Files of a segment in object storage lie there with it (`remote/derived_mover.py`); those in `kept` stay here. Readers
+see them through the cache of their machine: `derived_path` gives where, `make_derived_present` fetches their bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import struct
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -25,23 +27,28 @@ from typing import Generic, TypeVar
 
 from headgate.errors import LogError
 from headgate.log.crash_points import BuildStep, reached
+from headgate.log.derived_names import (
+    DROPPED_MS,
+    GONE_SUFFIX,
+    GRACE_MS,
+    mark_gone,
+    mark_of,
+    marked_in,
+    marked_ms,
+    segment_of_name,
+    unmark,
+)
 from headgate.log.files import storage_error, sync_file, sync_folder
 from headgate.log.manifest import STREAMS_FOLDER, root_of
-from headgate.log.pairs import ids_among
-from headgate.log.remote import load_catalogue
+from headgate.log.pairs import DERIVED_FOLDER, ids_among
+from headgate.log.remote import load_catalogue, load_derived
 from headgate.log.seal import read_seal, seal_of, seal_path
 from headgate.log.segment import Segment
 from headgate.log.staging import PRIVATE_FOLDER
 from headgate.log.stream import Stream
 
-DERIVED_FOLDER = "derived"
 KEPT_FOLDER = "kept"
 
-GRACE_MS = 10 * 60_000
-"""How long a file stays after its segment is gone, or after a newer file replaced it."""
-
-_OF_SEGMENT = re.compile(r"\.?([0-9]{20})-.+")
-_GONE_SUFFIX = ".gone"
 _MOST_DIGESTS = 4096
 _MOST_OPENED = 4096
 
@@ -99,10 +106,29 @@ def make_derived_folder(stream: Stream) -> Path:
     return folder
 
 
-def segment_of_name(name: str) -> int | None:
-    """The segment of a derived file, by its name; None for other files, and for files that are being written."""
-    match = _OF_SEGMENT.fullmatch(name)
-    return None if match is None or name.startswith(".") or name.endswith(_GONE_SUFFIX) else int(match[1])
+def derived_path(segment: Segment, path: Path) -> Path:
+    """Where a derived file of a segment is that would be at `path` in the stream's folder: there, if it exists.
+
+    Else, if it is in object storage, in the cache of this machine, as a hole that `make_derived_present` fills.
+    """
+    if segment.remote is None or path.exists():
+        return path
+    return segment.remote.derived_file(path.name) or path
+
+
+def remote_derived(stream: Stream, suffix: str) -> Iterator[tuple[Segment, str]]:
+    """The derived files with a suffix that are in object storage, of segments that are only there, oldest first.
+
+    Without those that are about to be deleted.
+    """
+    listed = load_derived(stream.path)
+    if listed is None:
+        return
+    segments, marks = stream.segments(), marked_in(derived_folder(stream))
+    for first_chunk_id, found in listed.ending_with(suffix):
+        segment = segments.beginning_at(first_chunk_id)
+        if segment is not None and segment.remote is not None and found.name not in marks:
+            yield segment, found.name
 
 
 def headers_digest(segment: Segment) -> str:
@@ -201,24 +227,29 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
         segments = None if of_stream is None else _segments_of(of_stream)
     except (FileNotFoundError, NotADirectoryError):
         return 0
+    listed: set[str] = set()
+    if of_stream is not None and (superseded or any(name.endswith(GONE_SUFFIX) for name in names)):
+        found = load_derived(of_stream)
+        listed = set() if found is None else found.names()
     removed = 0
-    for name in names:
-        of = name.removesuffix(_GONE_SUFFIX)
-        match = _OF_SEGMENT.fullmatch(of)
-        if match is None:
+    for name in names | (listed & set(superseded)):
+        of = name.removesuffix(GONE_SUFFIX)
+        segment, path = segment_of_name(of, unfinished=True), folder / of
+        if segment is None:
             continue
-        is_gone = of in superseded or (segments is not None and int(match[1]) not in segments)
-        mark = folder / f"{of}{_GONE_SUFFIX}"
+        is_gone = of in superseded or (segments is not None and segment not in segments)
         with contextlib.suppress(OSError):
             if name != of:
                 # Whether a newer file replaces it, only the sweep of its own kind knows.
-                if of not in names or (not is_gone and suffix and of.endswith(suffix)):
-                    mark.unlink(missing_ok=True)
-            elif is_gone and mark.name not in names:
-                mark.write_text(str(now_ms))
-            elif is_gone and now_ms - _marked_ms(mark) >= GRACE_MS:
-                (folder / of).unlink(missing_ok=True)
-                mark.unlink(missing_ok=True)
+                is_wanted = not is_gone and suffix and of.endswith(suffix) and marked_ms(path) != DROPPED_MS
+                if is_wanted or of not in names | listed:
+                    unmark(folder, [of])
+            elif is_gone and mark_of(path).name not in names:
+                mark_gone(path, now_ms)
+            elif is_gone and of in names and now_ms - marked_ms(path) >= GRACE_MS:
+                path.unlink(missing_ok=True)
+                # The mark of a file in object storage is for the mover, which deletes it there.
+                unmark(folder, {of} - listed)
                 removed += 1
     return removed
 
@@ -278,6 +309,21 @@ def _lock_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+def drop_remote_derived(stream: Stream, suffix: str) -> set[str]:
+    """Have the next move delete the files with a suffix in object storage; gives their names.
+
+    Raises StreamReadOnlyError, LogError.
+    """
+    listed = load_derived(stream.path)
+    names = set() if listed is None else {found.name for _, found in listed.ending_with(suffix)}
+    for name in names:
+        try:
+            mark_gone(derived_folder(stream) / name, DROPPED_MS)
+        except OSError as error:
+            raise storage_error(error, derived_folder(stream)) from error
+    return names
+
+
 def delete_derived(paths: Iterable[Path]) -> int:
     """Delete files; gives how many were there. Raises StreamReadOnlyError, LogError."""
     deleted = 0
@@ -304,12 +350,3 @@ def finish_derived(temporary: Path, path: Path) -> None:
 def _foreign_folder(folder: Path) -> Path:
     folder = folder.resolve()
     return root_of(folder) / PRIVATE_FOLDER / DERIVED_FOLDER / folder.name
-
-
-def _marked_ms(mark: Path) -> int:
-    try:
-        return int(mark.read_text())
-    except (OSError, ValueError):
-        # A mark that a power loss left empty: without it the next sweep begins the time anew.
-        mark.unlink(missing_ok=True)
-        return 1 << 62

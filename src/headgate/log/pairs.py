@@ -31,6 +31,9 @@ _DELETED_SUFFIX = ".deleted"
 DAMAGED_FOLDER = "damaged"
 """The folder in a stream folder with damaged bytes that were given up (`salvage.py`)."""
 
+DERIVED_FOLDER = "derived"
+"""The folder in a stream folder with files that are derived of its segments (`derived.py`)."""
+
 _FILE = re.compile(r"([0-9]{20})\.(index|segment)")
 _GIVEN_UP = re.compile(r"([0-9]{20})-([0-9]{20})\.bytes")
 

@@ -38,6 +38,7 @@ from headgate.log.checksums import crcs_of_ranges
 from headgate.log.files import replace_file, storage_error
 from headgate.log.format import CHUNK_HEADER_BYTES, ENTRY_HEAD_BYTES
 from headgate.log.pairs import MATCH_SUFFIX
+from headgate.log.remote import make_derived_present
 from headgate.log.segment import Segment
 
 SIDECAR_FORMAT = 3
@@ -118,9 +119,11 @@ def noted_entries(
     return found
 
 
-def sidecar_path(segment_path: Path) -> Path:
-    """The sidecar of a segment file."""
-    return segment_path.with_name(segment_path.name + MATCH_SUFFIX)
+def sidecar_path(segment: Segment) -> Path:
+    """The sidecar of a segment, which may not exist; that of a remote one is read through the cache."""
+    path = segment.segment_path.with_name(segment.segment_path.name + MATCH_SUFFIX)
+    found = None if segment.remote is None else segment.remote.derived_file(path.name)
+    return path if found is None else found
 
 
 def write_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: bool = True) -> int:
@@ -131,7 +134,7 @@ def write_sidecar(segment: Segment, blocks: Sequence[BlockContent], *, flushed: 
     stays.
     """
     encoded = b"".join(encode_block(segment, block) for block in blocks)
-    path = sidecar_path(segment.segment_path)
+    path = sidecar_path(segment)
     replace_file(path, encoded, flushed=flushed)
     _remove_orphan(segment, path)
     return len(encoded)
@@ -144,7 +147,7 @@ def append_block(segment: Segment, sidecar: Sidecar, content: BlockContent) -> i
     the whole block or nothing of it. It is not flushed, as checksums show a block that a power loss damaged. Raises
     StorageFullError, StreamReadOnlyError or LogError; then the block was not appended.
     """
-    path = sidecar_path(segment.segment_path)
+    path = sidecar_path(segment)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -212,15 +215,17 @@ def encode_block(segment: Segment, content: BlockContent, *, behind: tuple[Index
 class _OpenFile:
     """A descriptor that is closed with the last reference to it."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("descriptor", "path")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
         self.descriptor = descriptor
 
     def __del__(self) -> None:
         os.close(self.descriptor)
 
     def read(self, position: int, count: int) -> bytes:
+        make_derived_present(self.path, position, position + count)
         return os.pread(self.descriptor, count, position)
 
 
@@ -294,14 +299,14 @@ class Sidecar:
     @staticmethod
     def open(segment: Segment) -> Sidecar | None:
         """The sidecar of a segment, None without one. Raises CorruptSidecarError for a file without a whole block."""
-        path = sidecar_path(segment.segment_path)
+        path = sidecar_path(segment)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise CorruptSidecarError(f"cannot be opened: {error.strerror}", path=path) from error
-        found = Sidecar(segment, path, _OpenFile(descriptor))
+        found = Sidecar(segment, path, _OpenFile(path, descriptor))
         found.refresh()
         if not found.blocks:
             raise found.damage or CorruptSidecarError(f"{found._seen_bytes} bytes, no whole block", path=path)
@@ -311,7 +316,7 @@ class Sidecar:
     def identity_at(segment: Segment) -> tuple[int, int] | None:
         """Device and inode of a segment's sidecar now; None without one."""
         try:
-            found = os.stat(sidecar_path(segment.segment_path))
+            found = os.stat(sidecar_path(segment))
         except OSError:
             return None
         return _identity_of(found)

@@ -27,12 +27,13 @@ from headgate.log.bloom import bloom_bytes
 from headgate.log.checksums import first_mismatch
 from headgate.log.chunk_builder import MAX_BYTES, MAX_MESSAGES, FilterValues, pack_chunks
 from headgate.log.crash_points import AdoptionStep, MoveStep, reached
-from headgate.log.derived import DERIVED_FOLDER, sweep_folder
+from headgate.log.derived import sweep_folder
 from headgate.log.entries import encode_entry
 from headgate.log.files import DiskFile, OpenFile, file_size, opened, read_all, storage_error
 from headgate.log.last_pair import LastPair
 from headgate.log.lock import StreamLock, Wait, no_wait
 from headgate.log.manifest import Commits, Manifest
+from headgate.log.pairs import DERIVED_FOLDER
 from headgate.log.pin import Pin, full_error, read_pin, write_pin
 from headgate.log.recovery import Tail, recover
 from headgate.log.remote import Catalogue, catalogue_of, save_catalogue

@@ -167,7 +167,8 @@ class _Asked:
                 if made is None:
                     raise self._not_kept(file)
                 file.check()
-            elif made is None or not made.is_sound():
+            elif made is None or file.is_remote or not made.is_sound():
+                # One in object storage is in the cache of this machine, which Spark's executors do not have.
                 continue
             if position < part.start:
                 yield self._messages(position, part.start, first)

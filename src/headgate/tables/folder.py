@@ -218,14 +218,15 @@ class Folder:
     def whole_files(self, columns: Columns, request: ScanRequest) -> Iterator[WholeColumnFile | OffsetRange]:
         """Files that others may read, and the ranges between them, in stream order. Raises ConfigError, LogError.
 
-        With filter values there are none: they choose chunks. Nor with a filter where a file has an inexact row.
+        With filter values there are none: they choose chunks. Nor with a filter where a file has an inexact row. A file
+        in object storage is none: the cache of this machine may lose it while others read it.
         """
         if request.filter_values:
             yield self.within
             return
         segments = self.stream.segments()
         for rows, within in self._files(segments, columns, request):
-            if rows is None or (rows.filter is not None and not rows.file.is_exact):
+            if rows is None or rows.file.is_remote or (rows.filter is not None and not rows.file.is_exact):
                 yield within
                 continue
             segment = segments.beginning_at(rows.file.segment)

@@ -59,7 +59,7 @@ def believed(stream: Stream, text: str = TEXTS[0]) -> int:
 
 def only_sidecar(stream: Stream) -> Path:
     (segment,) = stream.segments()
-    return sidecar_path(segment.segment_path)
+    return sidecar_path(segment)
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_retention_takes_segments_before_they_are_indexed(tmp_path: Path) -> Non
     for segment in gone:
         delete_pair(stream.path, segment.first_chunk_id)
     index_all(index, stream)
-    assert not any(sidecar_path(segment.segment_path).exists() for segment in gone)
+    assert not any(sidecar_path(segment).exists() for segment in gone)
     assert decided(stream) == stream.next_offset() - stream.first_offset()
 
 

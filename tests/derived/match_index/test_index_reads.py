@@ -115,7 +115,7 @@ def test_a_damaged_sidecar_changes_no_result(
         register(stream)
         build_index(stream, now_ms=2)
         for segment in stream.segments():
-            path = sidecar_path(segment.segment_path)
+            path = sidecar_path(segment)
             path.write_bytes(damaged(path.read_bytes(), cut, flips))
         assert_same(stream, text)
         build_index(stream, now_ms=3)
@@ -124,7 +124,7 @@ def test_a_damaged_sidecar_changes_no_result(
 
 
 def sidecars(stream: Stream) -> list[Path]:
-    return [sidecar_path(segment.segment_path) for segment in stream.segments()]
+    return [sidecar_path(segment) for segment in stream.segments()]
 
 
 def first_sidecar(stream: Stream) -> Path:
@@ -477,7 +477,7 @@ def test_a_segment_that_retention_deletes_during_a_build_keeps_no_sidecar(
 
     monkeypatch.setattr(build, "write_sidecar", deleted_meanwhile)
     build.bring_up_to_date(segment, registration, full=True)
-    assert not sidecar_path(segment.segment_path).exists()
+    assert not sidecar_path(segment).exists()
     assert build.bring_up_to_date(segment, registration) == build.BuildCounters(segments=1)
 
 

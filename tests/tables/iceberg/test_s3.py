@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from headgate.derived.columns import column_files
 from headgate.errors import SinkError
-from headgate.log import Writer, derived_folder, move_segments, pairs
+from headgate.log import GRACE_MS, Writer, derived_folder, move_segments, pairs
 from headgate.log.remote.cache import cache_folder
 from headgate.tables.iceberg import CatalogLocation, drop_table, upkeep
 from iceberg_tables import NAME, WRITES, assert_has, build, publish, rows, stream_with_files
@@ -120,13 +120,16 @@ def test_a_stream_whose_segments_lie_on_s3_is_published_there(
         writer.release_local()
         stream = writer.stream
     assert stream.segments().num_remote == len(before)
-    published = publish(stream, place)
-    assert published.segments == len(before)
-    assert_has(place, stream)
     for name in before:
         (derived_folder(stream) / name).unlink()
     build(stream)
     assert {file.path.name: file.path.read_bytes() for file in column_files(stream)} == before
+    for later_ms in (1, 1 + GRACE_MS):
+        move_segments(stream, now_ms=later_ms)
+    assert all(file.is_remote for file in column_files(stream))
+    published = publish(stream, place)
+    assert published.segments == len(before)
+    assert_has(place, stream)
     assert publish(stream, place).segments == 0
     assert set(objects(endpoint, tmp_path)) == set(before)
     cache_folder.cache_clear()

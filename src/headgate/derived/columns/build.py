@@ -35,8 +35,10 @@ from headgate.log import (
     Segment,
     SegmentReader,
     Stream,
+    derived_path,
     noted_entries,
     reached,
+    replace_file,
     storage_error,
     sync_folder,
 )
@@ -73,7 +75,7 @@ def make_file(
     target = folder / KEPT_FOLDER if declaration.keep == "forever" else folder
     target.mkdir(exist_ok=True)
     origin = _origin_of(stream, segment, declaration)
-    there = _there(origin, paths, distrust=distrust)
+    there = _there(segment, origin, paths, distrust=distrust)
     if there is not None:
         _keep(there, target)
         return BuildReport(segment.first_chunk_id)
@@ -114,12 +116,12 @@ def _origin_of(stream: Stream, segment: Segment, declaration: ColumnDeclaration)
     return Origin(*state_of(segment), declaration, source)
 
 
-def _there(origin: Origin, paths: Sequence[Path], *, distrust: bool) -> ColumnFile | None:
+def _there(segment: Segment, origin: Origin, paths: Sequence[Path], *, distrust: bool) -> ColumnFile | None:
     """The file of this origin, if it exists already; a damaged one is removed."""
     for path in paths:
         if path.name.startswith(_start_of(origin)):
             try:
-                file = open_column_file(path)
+                file = open_column_file(derived_path(segment, path))
                 if distrust:
                     file.check()
                 return file
@@ -129,10 +131,16 @@ def _there(origin: Origin, paths: Sequence[Path], *, distrust: bool) -> ColumnFi
 
 
 def _keep(file: ColumnFile, target: Path) -> None:
-    """Link an existing file into the folder that the declaration asks for; the old name goes with the segment."""
+    """Link an existing file into the folder that the declaration asks for; the old name goes with the segment.
+
+    Of a file in object storage it is a copy.
+    """
     wanted = target / file.path.name
     if target.name == KEPT_FOLDER and wanted != file.path:
         try:
+            if file.is_remote:
+                replace_file(wanted, file.content().tobytes())
+                return
             os.link(file.path, wanted)
             sync_folder(target)
         except FileExistsError:

@@ -42,6 +42,9 @@ from headgate.log import (
     Segment,
     Stream,
     crcs_of_ranges,
+    derived_path,
+    is_cached_derived,
+    make_derived_present,
 )
 from headgate.message.arrow import DeclaredColumn
 from headgate.scan import OffsetRange
@@ -104,6 +107,11 @@ class ColumnFile:
     def segment(self) -> int:
         """The first offset of its segment, which names it."""
         return self.origin.segment
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in object storage; `path` is then in the cache of this machine, and may go at any time."""
+        return is_cached_derived(self.path)
 
     @property
     def first_offset(self) -> int:
@@ -195,8 +203,12 @@ class ColumnFile:
 
         Raises CorruptSidecarError. Cost: reading the file once.
         """
-        if self._is_whole:
-            return
+        if not self._is_whole:
+            self.content()
+
+    def content(self) -> NDArray[np.uint8]:
+        """All bytes of the file, checked. Raises CorruptSidecarError."""
+        make_derived_present(self.path)
         try:
             data = np.fromfile(self.path, dtype=np.uint8)
         except OSError as error:
@@ -209,6 +221,7 @@ class ColumnFile:
         if bytes(data[:4]) != _PARQUET or zlib.crc32(data[start : self.checks_start].data) != int(self.crcs[-1]):
             raise CorruptSidecarError("the page index or a Bloom filter does not have its checksum", path=self.path)
         self._is_whole = True
+        return data
 
     def schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
         """The schema of some columns, in this order; None: all. Raises ConfigError for a column it does not have."""
@@ -223,6 +236,7 @@ class ColumnFile:
     def check_columns(self, data: NDArray[np.uint8], group: int, names: Sequence[str]) -> None:
         """Check columns of a row group, each once in the life of a process; `data` are the bytes of the file.
 
+        Those of a file in object storage are fetched first, and checked each time: the cache may have made it anew.
         Raises CorruptSidecarError.
         """
         columns = map(self.schema.get_field_index, names)
@@ -231,6 +245,8 @@ class ColumnFile:
             return
         kernels.load("headgate.kernels.checksum")
         places = [_place_of(self.metadata, group, column) for column in missing]
+        for start, size in places:
+            make_derived_present(self.path, start, start + size)
         starts, sizes = (np.array(each, dtype=np.int64) for each in zip(*places, strict=True))
         if (starts + sizes).max() > len(data):
             raise CorruptSidecarError("the file became shorter", path=self.path)
@@ -242,7 +258,8 @@ class ColumnFile:
                 raise CorruptSidecarError(
                     f"column {name!r} does not have its checksum in row group {group}", path=self.path
                 )
-        self._checked.update((group, column) for column in missing)
+        if not self.is_remote:
+            self._checked.update((group, column) for column in missing)
 
 
 class GroupReader:
@@ -367,7 +384,7 @@ def best_of(
 
 def _believed(identity: str, segment: Segment | None, path: Path, reasons: list[LogError]) -> ColumnFile | None:
     try:
-        file = open_column_file(path)
+        file = open_column_file(path if segment is None else derived_path(segment, path))
         if file.origin.identity != identity:
             raise CorruptSidecarError("a column file of another stream", path=path)
         if segment is not None and not file.origin.is_of(segment):
@@ -412,12 +429,14 @@ def _open(path: Path, size: int) -> ColumnFile:
     if len(digits) != 3:
         raise CorruptSidecarError("not the name of a column file", path=path)
     try:
+        make_derived_present(path, size - _MOST_CHECK_BYTES, size)
         with path.open("rb") as file:
             file.seek(max(0, size - _TAIL.size))
             footer_bytes, magic = _TAIL.unpack(file.read(_TAIL.size))
             if magic != _PARQUET or footer_bytes > size - 12:
                 raise CorruptSidecarError("no footer of a Parquet file at its end", path=path)
             footer_start = size - _TAIL.size - footer_bytes
+            make_derived_present(path, footer_start - _MOST_CHECK_BYTES, size)
             file.seek(footer_start)
             footer = file.read()
             # Before parsing: damaged bytes might make the parser do anything.

@@ -56,6 +56,8 @@ class ColumnKind(SealedKind["ColumnDeclaration"]):
         found = set()
         for segment in self.segments(stream):
             paths = names.get(segment.first_chunk_id, [])
+            if len(paths) < 2:
+                continue
             ignored: list[LogError] = []
             best = best_of(stream, segment, paths, ignored)
             if best is not None:

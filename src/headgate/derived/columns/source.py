@@ -82,7 +82,8 @@ class SegmentColumns:
             looked = tuple(_changed_ns(folder) for folder in self._folders)
             if looked != self._looked:
                 self._looked, self._files = looked, None
-                self._names = [name for folder in self._folders for name in self._of_segment(folder)]
+                found = [name for folder in self._folders for name in self._of_segment(folder)]
+                self._names = list(dict.fromkeys([*found, *self._in_object_storage()]))
             return bool(self._names)
 
     def _of_segment(self, folder: str) -> Iterator[str]:
@@ -92,6 +93,12 @@ class SegmentColumns:
         except OSError:
             return
         yield from (f"{folder}/{name}" for name in names if name.startswith(start) and name.endswith(COLUMN_SUFFIX))
+
+    def _in_object_storage(self) -> Iterator[str]:
+        remote = self.segment.remote
+        for each in () if remote is None else remote.derived:
+            if each.name.endswith(COLUMN_SUFFIX):
+                yield f"{self._folders[0]}/{each.name}"
 
     def files(self) -> list[ColumnFile]:
         """The believed files of the last look, the newest declaration first; warns of the others once."""

@@ -34,7 +34,9 @@ from headgate.log import (
     OpenedFiles,
     Segment,
     derived_folder_of,
+    derived_path,
     encode_areas,
+    make_derived_present,
     read_area,
     read_directory,
 )
@@ -143,6 +145,7 @@ class _Reading:
         return read_area(self._read, area, start, stop, path=self._path, areas_at=self._areas_at)
 
     def _read(self, position: int, count: int) -> bytes:
+        make_derived_present(self._path, position, position + count)
         return os.pread(self._descriptor, count, position)
 
 
@@ -190,7 +193,7 @@ def lookup_file_of(segment: Segment, field: str) -> LookupFile | None:
     segment. Cost: some 20 µs.
     """
     origin = Origin.of(segment, field)
-    path = derived_folder_of(segment) / origin.name
+    path = derived_path(segment, derived_folder_of(segment) / origin.name)
     try:
         file = open_lookup_file(path)
     except FileNotFoundError:
@@ -202,13 +205,12 @@ def lookup_file_of(segment: Segment, field: str) -> LookupFile | None:
 
 def _open(path: Path, size: int) -> LookupFile:
     with path.open("rb") as file:
-        found = read_directory(
-            lambda position, count: os.pread(file.fileno(), count, position),
-            Directory,
-            _MAGIC,
-            LOOKUP_FORMAT,
-            path=path,
-        )
+
+        def read(position: int, count: int) -> bytes:
+            make_derived_present(path, position, position + count)
+            return os.pread(file.fileno(), count, position)
+
+        found = read_directory(read, Directory, _MAGIC, LOOKUP_FORMAT, path=path)
     if found is None:
         raise CorruptSidecarError(f"{size} bytes, shorter than its directory", path=path)
     directory, areas_at = found

@@ -47,6 +47,8 @@ class LookupKind(SealedKind[Fields]):
         fields = lookup_fields(stream)
         found: set[str] = set()
         for segment in self.segments(stream):
+            if segment.first_chunk_id not in names:
+                continue
             with contextlib.suppress(OffsetOutOfRangeError, FileNotFoundError, CorruptChunkError):
                 there = {path.name for path in names.get(segment.first_chunk_id, ())}
                 found |= there - {Origin.of(segment, field).name for field in fields}

@@ -10,6 +10,6 @@ a mover      ──►  sealed segments go there, and old ones go    mover.py (o
 from headgate.log.remote.catalogue import Catalogue, catalogue_of, load_catalogue, save_catalogue
 from headgate.log.remote.derived_list import DerivedList, load_derived
 from headgate.log.remote.partial_file import PartialFile
-from headgate.log.remote.segment import RemoteSegment, make_derived_present
+from headgate.log.remote.segment import RemoteSegment, is_cached_derived, make_derived_present
 from headgate.log.remote.storage import ObjectStorage, check_location, check_no_secret, storage_at
 from headgate.log.remote.summary import Summary

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.errors import LogError
 from headgate.log.files import replace_file
 from headgate.log.remote.row_file import decode_rows, encode_rows, load_rows
 
@@ -74,6 +75,15 @@ class DerivedList:
             found.setdefault(row[0], []).append(_object_of(row))
         return found
 
+    def ending_with(self, suffix: str) -> list[tuple[int, DerivedObject]]:
+        """The files of segments whose names end with a suffix, each with the first offset of its segment."""
+        is_wanted = np.char.endswith(self.rows["name"], suffix.encode()) & (self.rows["first"] != DECLARATIONS)
+        return [(row[0], _object_of(row)) for row in self.rows[is_wanted].tolist()]
+
+    def names(self) -> set[str]:
+        """The names of all files."""
+        return {_object_of(row).name for row in self.rows.tolist()}
+
     def encode(self) -> bytes:
         """The bytes of the file."""
         return encode_rows(_MAGIC, self.identity, self.rows)
@@ -91,8 +101,14 @@ def may_be_listed(first: int, name: str) -> bool:
 
 
 def load_derived(folder: Path) -> DerivedList | None:
-    """The list in a stream's folder; None without one. Errors and cost: as `load_catalogue`."""
-    return load_rows(folder / DERIVED_NAME, DerivedList.decode)
+    """The list in a stream's folder; None without one, or for a damaged one, which the next move fetches anew.
+
+    Cost: as that of `load_catalogue`.
+    """
+    try:
+        return load_rows(folder / DERIVED_NAME, DerivedList.decode)
+    except LogError:
+        return None
 
 
 def save_derived(folder: Path, found: DerivedList) -> None:

@@ -31,13 +31,16 @@ from headgate.errors import (
     StreamNotFoundError,
 )
 from headgate.log import format as f
-from headgate.log.checked_json import decode_checked, encode_checked
+from headgate.log.checked_json import decode_checked
 from headgate.log.checksums import first_mismatch
 from headgate.log.crash_points import MoveStep, reached
-from headgate.log.files import remove_file, replace_file, storage_error
+from headgate.log.files import storage_error
 from headgate.log.pairs import SETTINGS_NAME, seal_path
 from headgate.log.pin import read_pin
 from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue, load_catalogue, save_catalogue
+from headgate.log.remote.derived_list import DERIVED_OBJECT, load_derived
+from headgate.log.remote.derived_mover import DerivedMover
+from headgate.log.remote.pending import load_pending, note_pending
 from headgate.log.remote.segment import segment_object, summary_name
 from headgate.log.remote.storage import ObjectStorage, storage_at
 from headgate.log.remote.summary import Summary
@@ -47,7 +50,6 @@ from headgate.log.settings import StreamSettings, load_settings
 from headgate.log.stream import Stream, check_elsewhere
 
 _LOCK_NAME = "remote.lock"
-_PENDING_NAME = "remote.pending"
 _ROWS_AT_ONCE = 16_384
 
 
@@ -128,6 +130,7 @@ def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = 
                 report.moved_bytes += mover.move(segment)
                 report.moved += 1
         report.deleted = mover.apply_limits(now_ms)
+        mover.move_derived(now_ms)
         return report
 
 
@@ -143,10 +146,14 @@ def delete_remote(stream: Stream) -> None:
         if _owner(storage) != stream.identity:
             return
         catalogue = load_catalogue(stream.path) or Catalogue.empty(stream.identity)
-        ids = {*catalogue.rows["first"].tolist(), *_pending(stream.path)}
+        derived, pending = load_derived(stream.path), load_pending(stream.path)
+        ids = {*catalogue.rows["first"].tolist(), *pending.segments}
+        names = {*pending.files} if derived is None else {*pending.files, *derived.names()}
         storage.delete(CATALOGUE_OBJECT)
         for first_chunk_id in sorted(ids):
             _delete_objects(storage, first_chunk_id)
+        for name in sorted(names | {DERIVED_OBJECT}):
+            storage.delete(name)
         storage.delete(SETTINGS_NAME)
 
 
@@ -192,7 +199,7 @@ class _Mover:
         if self._catalogue.stop != segment.first_chunk_id:
             # Retention overtook all that were moved.
             self._drop(len(self._catalogue))
-        _save_pending(self._folder, {*_pending(self._folder), segment.first_chunk_id})
+        note_pending(self._folder, segments={*load_pending(self._folder).segments, segment.first_chunk_id})
         name, storage = segment_object(segment.first_chunk_id), self._storage
         try:
             with segment.open() as reader:
@@ -225,7 +232,7 @@ class _Mover:
         )
         self._publish(self._catalogue.with_row(row))
         reached(MoveStep.CATALOGUED)
-        _save_pending(self._folder, _pending(self._folder) - {segment.first_chunk_id})
+        note_pending(self._folder, segments=load_pending(self._folder).segments - {segment.first_chunk_id})
         return summary.segment_bytes
 
     def apply_limits(self, now_ms: int) -> int:
@@ -239,14 +246,14 @@ class _Mover:
         if not count:
             return
         gone = self._catalogue.rows["first"][:count].tolist()
-        _save_pending(self._folder, {*_pending(self._folder), *gone})
+        note_pending(self._folder, segments={*load_pending(self._folder).segments, *gone})
         self._publish(self._catalogue.without(count))
         reached(MoveStep.DROPPED)
         self.finish_pending()
 
     def finish_pending(self) -> None:
         """Delete objects that no catalogue names and no segment here will replace."""
-        pending = _pending(self._folder)
+        pending = load_pending(self._folder).segments
         if not pending:
             return
         kept = {*self._catalogue.rows["first"].tolist()}
@@ -255,7 +262,16 @@ class _Mover:
             self._claim()
         for first_chunk_id in sorted(pending - kept - local):
             _delete_objects(self._storage, first_chunk_id)
-        _save_pending(self._folder, pending & (local - kept))
+        note_pending(self._folder, segments=pending & (local - kept))
+
+    def move_derived(self, now_ms: int) -> None:
+        """Move the derived files of the segments that were moved; see `DerivedMover`."""
+
+        def begin() -> ObjectStorage:
+            self._claim()
+            return self._storage
+
+        DerivedMover(self._stream, self._catalogue, begin, self._publish, self._goes_on).move(now_ms)
 
     def _publish(self, catalogue: Catalogue) -> None:
         # In the folder of a deleted stream another one may have been made.
@@ -385,24 +401,3 @@ def _moving(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         yield False
     finally:
         os.close(descriptor)
-
-
-def _pending(folder: Path) -> set[int]:
-    """First offsets of segments whose objects may be left over."""
-    try:
-        fields, fault = decode_checked((folder / _PENDING_NAME).read_bytes())
-    except FileNotFoundError:
-        return set()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LogError(f"not a list of pending moves: {error}; remove it", path=folder / _PENDING_NAME) from error
-    if fault is not None:
-        raise LogError(f"not a list of pending moves: {fault}; remove it", path=folder / _PENDING_NAME)
-    return set(fields["segments"])
-
-
-def _save_pending(folder: Path, ids: set[int]) -> None:
-    path = folder / _PENDING_NAME
-    if ids:
-        replace_file(path, encode_checked({"segments": sorted(ids)}))
-    elif path.exists():
-        remove_file(path)

@@ -132,12 +132,17 @@ def summary_name(first_chunk_id: int) -> str:
     return f"{first_chunk_id:020d}.summary"
 
 
+def is_cached_derived(path: Path) -> bool:
+    """Whether a path is one that `derived_file` gave."""
+    return path.parent.name.startswith(f"{path.name}-")
+
+
 def make_derived_present(path: Path, start: int = 0, stop: int | None = None) -> None:
     """Fetch bytes of a file that `derived_file` gave, by default all; nothing to do for files in a stream's folder.
 
     Raises CorruptSidecarError if that fails: the stream can be read without the file.
     """
-    if not path.parent.name.startswith(f"{path.name}-"):
+    if not is_cached_derived(path):
         return
     try:
         location = (path.parent / _LOCATION_NAME).read_text(encoding="utf-8")

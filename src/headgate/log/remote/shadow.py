@@ -3,6 +3,7 @@
     <cache>/roots/<digest of the root's location>/streams/<name>/
         stream.json         as the object of that name, with the location in it: nobody may write to this folder
         remote.catalogue    as the object `catalogue`
+        remote.derived      as the object `derived`; the declarations in it are in the folder derived/
         shadow.state        the state of the object `catalogue` that was read; its time is that of the last look
 
 The folder is a shadow: made when the stream is opened, looked after by all readers of the machine, once a second as
@@ -23,9 +24,10 @@ import msgspec
 from headgate.errors import LogError, StreamNotFoundError
 from headgate.log.checked_json import decode_checked, encode_checked
 from headgate.log.files import replace_file, storage_error
-from headgate.log.pairs import SETTINGS_NAME
+from headgate.log.pairs import DERIVED_FOLDER, SETTINGS_NAME
 from headgate.log.remote.cache import cache_folder
 from headgate.log.remote.catalogue import CATALOGUE_NAME, CATALOGUE_OBJECT, Catalogue
+from headgate.log.remote.derived_list import DECLARATIONS, DERIVED_NAME, DERIVED_OBJECT, DerivedList, load_derived
 from headgate.log.remote.storage import ObjectStorage, storage_at
 
 LOCATION_FIELD = "location"
@@ -106,11 +108,38 @@ def _look(folder: Path, storage: ObjectStorage, descriptor: int) -> None:
                 f"{fields.get('identity')}: another stream is being made in its place, or two streams share it",
                 path=storage.url(CATALOGUE_OBJECT),
             )
+        _take_derived(folder, storage)
         # Declared ranges must not be older than the segments that they are about.
         replace_file(folder / SETTINGS_NAME, encode_checked(fields | {LOCATION_FIELD: storage.location}), flushed=False)
         replace_file(folder / CATALOGUE_NAME, raw, flushed=False)
         os.pwrite(descriptor, found.encode(), 0)
     os.utime(descriptor)
+
+
+def _take_derived(folder: Path, storage: ObjectStorage) -> None:
+    """Take over the list of derived files, and declarations. Without them the stream can be read as well."""
+    raw = storage.read(DERIVED_OBJECT)
+    if raw is None:
+        return
+    try:
+        found = DerivedList.decode(raw, path=storage.url(DERIVED_OBJECT))
+    except LogError:
+        # The next move that sends a file makes it again.
+        return
+    known = load_derived(folder)
+    if known is not None and known.encode() == raw:
+        return
+    derived = folder / DERIVED_FOLDER
+    derived.mkdir(exist_ok=True)
+    declarations = found.files_of(DECLARATIONS)
+    for each in declarations:
+        content = storage.read(each.name)
+        if content is not None:
+            replace_file(derived / each.name, content, flushed=False)
+    for path in derived.glob("*.json"):
+        if path.name not in {each.name for each in declarations}:
+            path.unlink(missing_ok=True)
+    replace_file(folder / DERIVED_NAME, raw, flushed=False)
 
 
 def _fields(raw: bytes, storage: ObjectStorage) -> dict[str, object]:
@@ -126,5 +155,5 @@ def _fields(raw: bytes, storage: ObjectStorage) -> dict[str, object]:
 def _forget(folder: Path, descriptor: int) -> None:
     """Leave nothing that looks like a stream; readers who have it open find that it was deleted."""
     os.ftruncate(descriptor, 0)
-    for name in (CATALOGUE_NAME, SETTINGS_NAME):
+    for name in (CATALOGUE_NAME, SETTINGS_NAME, DERIVED_NAME):
         (folder / name).unlink(missing_ok=True)

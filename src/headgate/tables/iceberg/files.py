@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
 import secrets
@@ -43,22 +44,25 @@ def segment_and_content(location: str) -> tuple[int, str] | None:
 
 
 def store(table: Table, file: ColumnFile) -> None:
-    """Store a column file at its location: a second name (hard link) in a local folder, elsewhere a copy.
+    """Store a column file at its location: a second name (hard link) in a local folder, otherwise a copy.
 
     The whole file is checked first. Raises CorruptSidecarError, FileNotFoundError where retention was faster, and the
     errors of the storage.
     """
+    # The cache of this machine may lose a file of object storage at any time.
+    content = file.content() if file.is_remote else None
     file.check()
     location = location_of(table, file)
     scheme, _, path = PyArrowFileIO.parse_location(location)
-    if scheme in _LOCAL:
+    if scheme in _LOCAL and content is None:
         _link(file.path, Path(path), size_bytes=file.size_bytes)
         return
     # A store that keeps the beginning of an interrupted write has another size there.
     with contextlib.suppress(FileNotFoundError):
         if len(table.io.new_input(location)) == file.size_bytes:
             return
-    with file.path.open("rb") as source, table.io.new_output(location).create(overwrite=True) as target:
+    opened = file.path.open("rb") if content is None else io.BytesIO(content.tobytes())
+    with opened as source, table.io.new_output(location).create(overwrite=True) as target:
         shutil.copyfileobj(source, target, 8 << 20)
 
 

@@ -21,6 +21,7 @@ from headgate.log.crash_points import MoveStep
 from headgate.log.format import index_name, segment_name
 from headgate.log.inspection import Damage, verify_stream
 from headgate.log.remote import cache, catalogue_of, mover
+from headgate.log.remote.pending import load_pending
 from headgate.log.tracking import read_tracking
 from log_streams import FailingFiles, Killed, abandon, chunk_ids, quick_folder, read_messages
 
@@ -253,7 +254,7 @@ class StreamMachine(RuleBasedStateMachine):
         if hasattr(self, "writer") and self.stream.remote is not None:
             there = {int(path.stem) for path in Path(self.folder.name).glob("remote/s/*.segment")}
             named = set(catalogue_of(self.stream.path).rows["first"].tolist())
-            assert named <= there <= named | mover._pending(self.stream.path)
+            assert named <= there <= named | load_pending(self.stream.path).segments
 
     @invariant()
     def check_damage(self) -> None:

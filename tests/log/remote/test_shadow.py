@@ -169,7 +169,8 @@ def test_the_storage_is_asked_once_a_second_and_the_catalogue_read_when_it_chang
         move(writer)
         asked.clear()
         found = resolve_stream("orders", location)
-        assert asked == ["state_of", "read", "read"]
+        # The state of the catalogue; catalogue, settings, and the list of derived files.
+        assert asked == ["state_of", "read", "read", "read"]
         count = len(found.segments())
         append(writer, 10)
         move(writer)

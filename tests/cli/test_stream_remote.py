@@ -31,6 +31,27 @@ def test_information_shows_where_and_when_segments_go_and_counts_bytes_as_the_li
     assert (info["messages"], info["chunks"]) == (4, None)
 
 
+def test_a_changed_limit_holds_at_once_in_object_storage_or_the_command_says_when(
+    run: Run, tmp_path: Path, remote_cache: Path
+) -> None:
+    remote = tmp_path / "remote"
+    run("stream", "create", "orders", "--remote", f"file://{remote}", "--max-segment-size", "500")
+    for _ in range(6):
+        run("publish", "orders", stdin=json.dumps({"body": "x" * 900}))
+    assert run("stream", "move", "orders", "--json").json[0]["moved_segments"] == 5
+    remote.rename(tmp_path / "away")
+    remote.write_text("not a folder")
+    failed = run("stream", "change", "orders", "--max-length", "4kB")
+    assert failed.status == 0 and "in object storage goes with the next move: file://" in failed.err
+    assert run("stream", "info", "orders", "--json").json[0]["first_offset"] == 0
+    remote.unlink()
+    (tmp_path / "away").rename(remote)
+    changed = run("stream", "change", "orders", "--max-length", "3kB")
+    assert (changed.status, changed.err) == (0, "")
+    assert run("stream", "info", "orders", "--json").json[0]["first_offset"] == 3
+    assert sorted(path.name for path in remote.rglob("*.segment")) == [f"{first:020d}.segment" for first in (3, 4)]
+
+
 def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

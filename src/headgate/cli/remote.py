@@ -17,6 +17,7 @@ from headgate.errors import (
     ConfigError,
     ConnectionLostError,
     PreconditionFailedError,
+    RemoteStorageError,
     ResourceExistsError,
     ResourceNotFoundError,
     StreamLockedError,
@@ -158,7 +159,7 @@ def change_stream(
     if location.is_server:
         return location.management().change_stream(stream, changes)
     from headgate.broker import arguments_of, changed_arguments
-    from headgate.log import Writer, resolve_stream, root_of
+    from headgate.log import Writer, apply_remote_limits, resolve_stream, root_of
 
     found = resolve_stream(stream, location.root)
     held = _locked(root_of(found.path), patient(lock_timeout_s))
@@ -171,6 +172,12 @@ def change_stream(
         writer.change_arguments(
             arguments, None if writer.settings.declaration is None else declaration, now_ms=now_ms()
         )
+        later = "headgate: what the limits do not keep in object storage goes with the next move"
+        try:
+            if not apply_remote_limits(found, now_ms=now_ms()):
+                write_note(f"{later}: another process moves segments of this stream just now")
+        except RemoteStorageError as error:
+            write_note(f"{later}: {error}")
         return arguments_of(writer.settings)
 
 

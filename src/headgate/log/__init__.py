@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from headgate.log.remote.mover import (
         MoveReport,
         RemoteState,
+        apply_remote_limits,
         delete_remote,
         has_local_to_release,
         move_segments,

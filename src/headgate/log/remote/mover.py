@@ -111,16 +111,9 @@ def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = 
     place there, CorruptChunkError for a damaged segment, RemoteStorageError; what was moved before stays moved. Ends
     early when `goes_on` says so.
     """
-    settings = load_settings(stream.path)
-    location = None if settings is None else Stream(stream.path, settings).remote
-    if settings is None or location is None:
-        raise ConfigError(f"stream {stream.name!r} has no remote, the place in object storage that its segments go to")
-    check_elsewhere(settings.arguments.remote, stream.name, stream.path)
-    with _moving(stream.path) as is_ours:
-        if not is_ours:
+    with _opened_mover(stream, goes_on) as mover:
+        if mover is None:
             return None
-        mover = _Mover(Stream(stream.path, settings), settings, storage_at(location), goes_on)
-        mover.finish_pending()
         report = MoveReport()
         for segment in mover.due(now_ms):
             if not goes_on():
@@ -132,6 +125,36 @@ def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = 
         report.deleted = mover.apply_limits(now_ms)
         mover.move_derived(now_ms)
         return report
+
+
+def apply_remote_limits(stream: Stream, *, now_ms: int) -> bool:
+    """Delete what the limits of a stream do not keep in object storage, and move nothing.
+
+    False if another process is at it, perhaps by earlier limits. Errors: those of `move_segments`.
+    """
+    if not len(load_catalogue(stream.path) or ()):
+        return True
+    with _opened_mover(stream, lambda: True) as mover:
+        if mover is not None:
+            mover.apply_limits(now_ms)
+        return mover is not None
+
+
+@contextlib.contextmanager
+def _opened_mover(stream: Stream, goes_on: Callable[[], bool]) -> Iterator[_Mover | None]:
+    """The mover of a stream, after it finished what another one left; None if another process is at it."""
+    settings = load_settings(stream.path)
+    location = None if settings is None else Stream(stream.path, settings).remote
+    if settings is None or location is None:
+        raise ConfigError(f"stream {stream.name!r} has no remote, the place in object storage that its segments go to")
+    check_elsewhere(settings.arguments.remote, stream.name, stream.path)
+    with _moving(stream.path) as is_ours:
+        if not is_ours:
+            yield None
+            return
+        mover = _Mover(Stream(stream.path, settings), settings, storage_at(location), goes_on)
+        mover.finish_pending()
+        yield mover
 
 
 def delete_remote(stream: Stream) -> None:

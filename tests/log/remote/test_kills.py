@@ -17,6 +17,7 @@ from headgate.errors import LogError
 from headgate.log import Stream
 from headgate.log.crash_points import MoveStep
 from headgate.log.remote import ObjectStorage, mover
+from headgate.log.remote.derived_mover import DerivedMover
 from log_streams import quick_folder, read_messages
 from remote_streams import (
     LATER_MS,
@@ -158,7 +159,9 @@ def test_what_retention_overtakes_is_not_left_in_object_storage(folder: Path) ->
         check_objects(writer.stream)
 
 
-@pytest.mark.parametrize(("owner", "action"), [(ObjectStorage, "write_file"), (mover._Mover, "_publish")])
+@pytest.mark.parametrize(
+    ("owner", "action"), [(ObjectStorage, "write_file"), (mover._Mover, "_publish"), (DerivedMover, "_change")]
+)
 def test_a_stream_that_is_deleted_while_it_is_moved_leaves_no_object(
     folder: Path, owner: type, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_stream_that_is_deleted_while_it_is_moved_leaves_no_object(
         return do(*arguments, **more)
 
     with new_stream(folder / "s", location(folder), parts=PARTS) as writer:
+        add_derived(writer.stream)
         move(writer, now_ms=3000)
     monkeypatch.setattr(owner, action, later)
     with ThreadPoolExecutor(2) as pool:

@@ -384,7 +384,8 @@ def best_of(
 
 def _believed(identity: str, segment: Segment | None, path: Path, reasons: list[LogError]) -> ColumnFile | None:
     try:
-        file = open_column_file(path if segment is None else derived_path(segment, path))
+        path = path if segment is None else derived_path(segment, path)
+        file = open_column_file(path)
         if file.origin.identity != identity:
             raise CorruptSidecarError("a column file of another stream", path=path)
         if segment is not None and not file.origin.is_of(segment):

@@ -134,6 +134,8 @@ class DerivedMover:
             files.setdefault(first, []).append(found)
         made = DerivedList.of(self._stream.identity, files)
         storage.write(DERIVED_OBJECT, made.encode())
+        # In the folder of a deleted stream another one may have been made.
+        self._stream.check_is_there()
         save_derived(folder, made)
         # Readers without the folder look at the catalogue only.
         self._publish(self._catalogue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,14 @@ from headgate.log.remote.cache import cache_folder
 from headgate.message import AmqpType, AmqpValue, Message, amqp_value
 from headgate.protocols.amqp10.events import Detached
 from headgate.protocols.amqp10.terminus import RawEntry
+from headgate.protocols.rocketmq import first_place
+from headgate.protocols.rocketmq.remoting import RequestCode, ResponseCode
+from headgate.server.rocketmq.remoting import RemotingHandler
 from headgate.server.stream import StreamHandler
 from s3_proxy import Answer, Fault, S3Proxy, s3_proxy
 from s3_server import s3_server
 from server.amqp10_client import Management, client_of, rabbitmq_handler
+from server.remoting_client import RemotingClient
 from server.running import RunningServer, running_server
 
 BATCHES = 6
@@ -50,7 +55,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Proxy]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, proxy: S3Proxy) -> Iterator[RunningServer]:
-    handlers = {"amqp": rabbitmq_handler, "stream": StreamHandler}
+    handlers = {"amqp": rabbitmq_handler, "stream": StreamHandler, "rocketmq_classic": RemotingHandler}
     with running_server(tmp_path_factory.mktemp("server"), handlers=handlers) as running:
         yield running
 
@@ -77,6 +82,21 @@ def by_streams(server: RunningServer, start: OffsetSpecification) -> list[tuple[
                 found += [(place, batch.messages.message(row)) for place, row in rows]
         subscription.close()
     return found
+
+
+def place(server: RunningServer, code: RequestCode, **fields: object) -> dict[str, str]:
+    """What RocketMQ's classic protocol answers about the queue."""
+    with closing(RemotingClient(server)) as client:
+        answer = client.call(code, {"topic": "old", "queueId": 0, **fields})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return dict(answer.fields)
+
+
+def viewed(server: RunningServer, offset: int) -> bytes:
+    with closing(RemotingClient(server)) as client:
+        answer = client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "old", "offset": first_place(0, 0) + offset})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return bytes(answer.body)
 
 
 def fill(server: RunningServer) -> int:
@@ -126,14 +146,23 @@ def reads(server: RunningServer, proxy: S3Proxy) -> list[tuple[str, Callable[[],
     ):
         made.append((f"AMQP {name}", lambda by=by, count=count: by_amqp(server, by, count)))
         made.append((f"streams {name}", lambda start=specification: by_streams(server, start)))
+    by_time = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    others = [
+        ("RocketMQ time", lambda: place(server, by_time, timestamp=middle_ms)),
+        ("RocketMQ time before", lambda: place(server, by_time, timestamp=middle_ms, boundaryType="UPPER")),
+        ("RocketMQ earliest", lambda: place(server, RequestCode.GET_EARLIEST_MSG_STORETIME)),
+        ("RocketMQ message", lambda: viewed(server, 57)),
+    ]
+    found = [(name, read, read()) for name, read in others]
     before = [(name, read, read()) for name, read in made]
     assert [len(found) for _, _, found in before] == [  # type: ignore[arg-type]
         *[TOTAL] * 2,
         *[TOTAL - 57] * 2,
         *[after_middle] * 2,
     ]
+    assert found[0][2] == {"offset": str(TOTAL - after_middle)}
     move(server, Path(server.context.settings.root))
-    return before
+    return [*before, *found]
 
 
 def test_every_reader_gets_the_same_before_and_after_the_move(
@@ -156,15 +185,21 @@ def test_a_slow_storage_delays_only_those_who_read_from_it(
     forget_cache(server)
 
     proxy.forget()
-    with client_of(server.ports["amqp"]) as slow, client_of(server.ports["amqp"]) as live:
+    with (
+        client_of(server.ports["amqp"]) as slow,
+        client_of(server.ports["amqp"]) as live,
+        closing(RemotingClient(server)) as asking,
+    ):
         with proxy.fault(Fault(delay_s=4.0, methods=("GET", "HEAD"))):
             starts = "first", AmqpValue(AmqpType.TIMESTAMP, 1), 10, 20
             links = [slow.receiver("/queues/old", filters=(offset(start),), credit=TOTAL) for start in starts]
+            number = asking.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "old", "offset": first_place(0, 0) + 30})
             receiver = live.receiver("/queues/live", filters=(offset("first"),), credit=LIVE)
             assert len(live.receive(receiver, LIVE)) == LIVE
             assert live.send(live.sender("/queues/live"), Message(b"confirmed"))
             assert len(proxy.exchanges) >= 1, "they ask"
             assert not any(exchange.status for exchange in proxy.exchanges), "the storage has not answered yet"
+        assert asking.answer(number).code == ResponseCode.SUCCESS
         for link, count in zip(links, (TOTAL, TOTAL, TOTAL - 10, TOTAL - 20), strict=True):
             assert len(slow.receive(link, count)) == count
 
@@ -182,6 +217,9 @@ def test_a_storage_that_refuses_is_an_error_of_the_protocol_and_the_next_reader_
             assert Management(client).declare("other") == 201, "the connection goes on"
         with pytest.raises(HeadgateError):
             by_streams(server, OffsetSpecification.first())
+        with closing(RemotingClient(server)) as asking:
+            answer = asking.call(RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": "old", "queueId": 0})
+            assert answer.code == ResponseCode.SYSTEM_ERROR and "s3://bucket-1/streams/old/" in answer.remark
     for name, read, before in reads:
         assert read() == before, name
     assert server.call(lambda: server.context.broker.catalogue.troubles.all()) == {}, "that is no damage"

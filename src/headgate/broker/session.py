@@ -237,12 +237,13 @@ class Session:
         self._started(consumer, found, options, partition)
         return consumer
 
-    def read_message(self, stream: str, offset: int) -> ScanBatch:
-        """One message by its offset. Opens and closes files.
+    def message_read(self, stream: str, offset: int) -> Callable[[], ScanBatch]:
+        """A call for any thread, as object storage may have to be asked, that reads one message by its offset.
 
-        Raises OffsetOutOfRangeError where there is none, ResourceNotFoundError, LogError.
+        Opens and closes files. It raises OffsetOutOfRangeError where there is none, other LogErrors; this raises
+        ResourceNotFoundError.
         """
-        return self._catalogue.get(stream).read_message(offset)
+        return functools.partial(self._catalogue.get(stream).read_message, offset)
 
     def _lost(self, stream: BrokerStream, offsets: int) -> None:
         """Log messages lost to retention; the consumer is told with the next message if its protocol can say it."""
@@ -279,15 +280,12 @@ class Session:
 
         stream.when_removed(consumer, gone)
 
-    def resolve_offset(self, stream: str, start: OffsetSpecification) -> int:
-        """The id of the chunk that a reader would begin with now; the next offset if that chunk does not exist yet.
-
-        Raises ResourceNotFoundError, AccessRefusedError, LogError.
-        """
-        return self.resolution(stream, start)()
-
     def resolution(self, stream: str, start: OffsetSpecification) -> Callable[[], int]:
-        """`resolve_offset` as a call for any thread, as object storage may have to be asked. Raises the same."""
+        """A call for any thread, as object storage may have to be asked, that gives where a reader would begin now.
+
+        That is the id of the chunk, or the next offset if that chunk does not exist yet. It raises LogError; this
+        raises ResourceNotFoundError, AccessRefusedError.
+        """
         self._check(Permission.READ, stream)
         found, now_ms = self._catalogue.get(stream), self._parts.environment.now_ms()
 

@@ -121,6 +121,10 @@ class SegmentList(Sequence[Segment]):
             # Offsets between the two parts, which are in neither, were deleted by limits.
             self._rows = catalogue.before(ids[0]) if ids else catalogue.rows
 
+    def here(self) -> SegmentList:
+        """Those whose files are in the stream's folder."""
+        return SegmentList(self._folder, self._identity, self._is_own, self._ids, self._num_sealed, None, None)
+
     @property
     def num_remote(self) -> int:
         """The number of segments, the oldest ones, that are only in object storage."""
@@ -549,6 +553,10 @@ class Stream:
         if kind is OffsetKind.TIMESTAMP:
             return self._attach_timestamp(segments, value)
         return _behind(segments[-1])
+
+    def offset_here_since(self, timestamp_ms: int) -> int:
+        """As `offset_of` a time, among the messages in the stream's folder: object storage is not asked."""
+        return beside_retention(lambda: self._attach_timestamp(self.segments().here(), timestamp_ms)).offset
 
     @staticmethod
     def _attach_last(segments: SegmentList) -> Attachment:

@@ -146,6 +146,17 @@ def test_limits_reach_into_object_storage_up_to_the_pin(tmp_path: Path, location
         assert len(objects) == writer.stream.segments().num_remote
 
 
+def test_times_of_messages_in_the_folder_are_found_without_the_storage(tmp_path: Path, location: str) -> None:
+    times = range(0, 50_000, 500)
+    with new_writer(tmp_path / "s", location) as writer:
+        expected = [writer.stream.offset_of(OffsetSpecification.timestamp(each), now_ms=0) for each in times]
+        moved(writer, now_ms=20_000)
+        shutil.rmtree(tmp_path / "remote")
+        here = writer.stream.segments().here()[0].first_chunk_id
+        found = [writer.stream.offset_here_since(each) for each in times]
+        assert found == [max(each, here) for each in expected]
+
+
 def test_messages_that_age_are_deleted_in_object_storage(tmp_path: Path, location: str) -> None:
     with new_writer(tmp_path / "s", location, max_age_ms=10**11) as writer:
         moved(writer, now_ms=40_000)

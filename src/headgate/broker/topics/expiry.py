@@ -14,7 +14,6 @@ from headgate.arrays import FEW_ROWS
 from headgate.broker.delivery import ReadCopies
 from headgate.broker.stream import BrokerStream
 from headgate.errors import MessageError
-from headgate.log import OffsetSpecification
 from headgate.log.format import windows
 from headgate.message import AmqpType, EncodedMessages, FieldReference, Message, Section
 
@@ -86,6 +85,7 @@ _said_in_header = functools.lru_cache(maxsize=1024)(_decoded_ms)
 
 
 def first_not_before(stream: BrokerStream, timestamp_ms: int) -> int:
-    """The first offset of a stream at or after a time. Raises LogError."""
+    """The first offset of a stream at or after a time, among those that copies may need. Raises LogError."""
     with stream.guarded():
-        return stream.stream.attach(OffsetSpecification.timestamp(timestamp_ms), now_ms=0).offset
+        # Segments with such messages stay in the folder, and this runs in the loop, which must not wait for storage.
+        return stream.stream.offset_here_since(timestamp_ms)

@@ -12,7 +12,7 @@ from headgate.broker.repeated_failure import RepeatedFailure
 from headgate.broker.stream import BrokerStream
 from headgate.errors import BrokerError, LogError
 from headgate.ledger import Ledger
-from headgate.log import OffsetSpecification, Pin, pinned_bytes, read_pin
+from headgate.log import Pin, pinned_bytes, read_pin
 from headgate.topic import RuleHistory, view_key
 
 _PIN_MS = 1_000
@@ -65,9 +65,9 @@ def wanted_pin(stream: BrokerStream, needed: int | None, quota_bytes: int, *, no
     if ids is None:
         return None if needed is None else Pin(needed, quota_bytes)
     needed = stream.next_offset if needed is None else needed
-    since = OffsetSpecification.timestamp(max(now_ms - ids.window_ms, 0))
     with stream.guarded():
-        window = Pin(min(needed, stream.stream.offset_of(since, now_ms=now_ms)), quota_bytes)
+        # What has left the folder was not needed before, and is not needed again.
+        window = Pin(min(needed, stream.stream.offset_here_since(max(now_ms - ids.window_ms, 0))), quota_bytes)
         held_bytes = pinned_bytes(stream.stream, window) - pinned_bytes(stream.stream, Pin(needed, quota_bytes))
     return Pin(window.offset, quota_bytes + held_bytes)
 

@@ -37,6 +37,7 @@ from headgate.server.rocketmq.remoting.queries import Queries
 from headgate.server.rocketmq.remoting.queue_offsets import QueueOffsets
 from headgate.server.rocketmq.remoting.request_reply import RequestReply
 from headgate.server.rocketmq.remoting.routes import cluster_of, route_of
+from headgate.server.rocketmq.remoting.stream_reads import StreamReads
 from headgate.server.transport import Buffer, Transport
 
 PROTOCOL = "RocketMQ"
@@ -77,8 +78,9 @@ class RemotingHandler:
         )
         self._members = GroupMembers(transport, context, self._answer, self._tell, self._request_reply)
         self._pulls = Pulls(transport, context, self._answer, self._members.refresh, store_host=store_host)
-        self._queue_offsets = QueueOffsets(context, self._answer, self._pulls, self._members.is_member)
-        self._queries = Queries(transport, context, self._answer, store_host=store_host)
+        reads = StreamReads(transport, self._answer)
+        self._queue_offsets = QueueOffsets(context, self._answer, reads, self._pulls, self._members.is_member)
+        self._queries = Queries(transport, context, self._answer, reads, store_host=store_host)
         self._is_open = True
         self._flush_is_due = False
         """Whether a flush in this turn will send the answers."""

@@ -21,11 +21,13 @@ from headgate.message import EncodedMessages
 from headgate.protocols.rocketmq import StoredFrom, encode_stored, from_amqp
 from headgate.protocols.rocketmq.remoting import Command, RequestCode, ResponseCode, read_header
 from headgate.protocols.rocketmq.remoting import headers as h
+from headgate.scan import ScanBatch
 from headgate.server.context import ServerContext
 from headgate.server.pump import Pump
 from headgate.server.rocketmq.message_ids import place_of_stream
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
 from headgate.server.rocketmq.remoting.routes import CLUSTER, REGION
+from headgate.server.rocketmq.remoting.stream_reads import StreamReads
 from headgate.server.rocketmq.remoting.subscriptions import find_message, readable_stream
 from headgate.server.transport import Transport
 
@@ -56,9 +58,12 @@ class _Search:
 class Queries:
     """Serves the queries of one connection."""
 
-    def __init__(self, transport: Transport, context: ServerContext, answer: Answer, *, store_host: bytes) -> None:
+    def __init__(
+        self, transport: Transport, context: ServerContext, answer: Answer, reads: StreamReads, *, store_host: bytes
+    ) -> None:
         self._context = context
         self._answer = answer
+        self._reads = reads
         self._store_host = store_host
         self._pump = Pump(transport)
         self._transport = transport
@@ -80,25 +85,29 @@ class Queries:
     def _view(self, session: Session, command: Command) -> None:
         request = read_header(command, h.ViewMessageRequest)
         place = find_message(session, self._context.broker, request.offset, request.topic)
-        try:
-            batch = session.read_message(place.stream, place.offset)
-        except OffsetOutOfRangeError:
-            remark = f"can not find message by the offset, {request.offset}"
-            self._answer(command, command.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
-            return
         source = self._source(session, place.topic, place.queue, place.stream)
-        body = _encoded(batch.messages, batch.offsets, batch.timestamps_ms, source)
-        self._answer(command, command.answer(ResponseCode.SUCCESS, body=body))
+
+        def viewed(batch: ScanBatch | None) -> None:
+            if batch is None:
+                remark = f"can not find message by the offset, {request.offset}"
+                self._answer(command, command.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
+                return
+            body = _encoded(batch.messages, batch.offsets, batch.timestamps_ms, source)
+            self._answer(command, command.answer(ResponseCode.SUCCESS, body=body))
+
+        read = _or_none(session.message_read(place.stream, place.offset))
+        self._reads.run(session, command, place.stream, read, viewed)
 
     def _earliest(self, session: Session, command: Command) -> None:
         request = read_header(command, h.QueueRequest)
         stream = readable_stream(session, request.topic, request.queue_id)
         first, _ = session.bounds(stream)
-        try:
-            time_ms = int(session.read_message(stream, first).timestamps_ms[0])
-        except OffsetOutOfRangeError:
-            time_ms = -1
-        self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"timestamp": str(time_ms)}))
+
+        def read(batch: ScanBatch | None) -> None:
+            time_ms = -1 if batch is None else int(batch.timestamps_ms[0])
+            self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"timestamp": str(time_ms)}))
+
+        self._reads.run(session, command, stream, _or_none(session.message_read(stream, first)), read)
 
     def _source(self, session: Session, topic: str, queue: int, stream: str) -> StoredFrom:
         identity = session.stream_info(stream).identity
@@ -224,6 +233,18 @@ class Queries:
         for search in list(self._searches.values()):
             if search.until_ms <= now_ms:
                 self._finish(search)
+
+
+def _or_none(read: Callable[[], ScanBatch]) -> Callable[[], ScanBatch | None]:
+    """The same, which gives None where there is no message."""
+
+    def found() -> ScanBatch | None:
+        try:
+            return read()
+        except OffsetOutOfRangeError:
+            return None
+
+    return found
 
 
 def _encoded(

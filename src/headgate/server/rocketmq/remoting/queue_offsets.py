@@ -15,17 +15,26 @@ from headgate.protocols.rocketmq.remoting import headers as h
 from headgate.server.context import ServerContext
 from headgate.server.rocketmq.remoting.answers import Answer, settled
 from headgate.server.rocketmq.remoting.pulls import Pulls
+from headgate.server.rocketmq.remoting.stream_reads import StreamReads
 from headgate.server.rocketmq.remoting.subscriptions import readable_stream, reads_stream
 
 
 class QueueOffsets:
     """Serves the requests about offsets on one connection."""
 
-    def __init__(self, context: ServerContext, answer: Answer, pulls: Pulls, is_member: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        context: ServerContext,
+        answer: Answer,
+        reads: StreamReads,
+        pulls: Pulls,
+        is_member: Callable[[str], bool],
+    ) -> None:
         """`pulls` are the pulls of the connection; `is_member` says whether the client is in a group."""
         self._broker = context.broker
         self._queue_offsets = context.broker.consumer_groups.pull_consumers
         self._answer = answer
+        self._reads = reads
         self._pulls = pulls
         self._is_member = is_member
         self.requests: Mapping[int, Callable[[Session, Command], None]] = {
@@ -112,13 +121,11 @@ class QueueOffsets:
         stream = readable_stream(session, request.topic, request.queue_id)
         first = session.stream_info(stream).first_offset
         time_ms = max(0, request.timestamp)
-        if request.boundary_type.lower() == "upper":
-            behind = session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms + 1))
-            self._answer_offset(command, max(first, behind - 1))
-        else:
-            self._answer_offset(
-                command, max(first, session.resolve_offset(stream, OffsetSpecification.timestamp(time_ms)))
-            )
+        is_upper = request.boundary_type.lower() == "upper"
+        found = session.resolution(stream, OffsetSpecification.timestamp(time_ms + is_upper))
+        self._reads.run(
+            session, command, stream, found, lambda offset: self._answer_offset(command, max(first, offset - is_upper))
+        )
 
     def _answer_offset(self, command: Command, offset: int) -> None:
         self._answer(command, command.answer(ResponseCode.SUCCESS, fields={"offset": str(offset)}))

@@ -43,6 +43,8 @@ CHUNK_ID = struct.Struct(">Q")
 CREDIT = struct.Struct(">IHHBH")
 RUN_MESSAGES = 1000
 WANTED = 3
+SINGLES = MESSAGES // 20
+"""Messages that are in a chunk each, as each is sent when the one before is confirmed."""
 
 
 class Peer:
@@ -127,6 +129,17 @@ def publish(peer: Peer, blocks: list[bytes]) -> float:
     return seconds
 
 
+def publish_one_by_one(peer: Peer, count: int) -> None:
+    """Each message when the one before it is confirmed."""
+    body = np.frombuffer(message(), dtype=np.uint8)
+    number, zero, size = np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.int64), np.array([len(body)])
+    frame = encode_publish(0, number, body, zero, size, filter_values=None, frame_entries=1)
+    for _ in range(count):
+        peer.socket.sendall(frame)
+        while not any(isinstance(event, PublishConfirm) for event in peer.receive()):
+            pass
+
+
 def consume(peer: Peer, stream: str, end: int, **properties: str) -> tuple[float, int]:
     """Seconds until the chunk with the last message before the offset `end` came, and bytes of the chunks.
 
@@ -185,7 +198,15 @@ def client(case: str, host: str, port: int) -> dict[str, float]:
         peer.check(f.DeclarePublisher(0, None, "bench-runs"))
         made = block(0, [value for value in VALUES for _ in range(RUN_MESSAGES)])
         return {"seconds": publish(peer, [made] * blocks)}
-    if case == "bloom":
+    if case == "fill-single":
+        peer.ask(f.Delete("bench-single"))
+        peer.check(f.Create("bench-single"))
+        peer.check(f.DeclarePublisher(0, None, "bench-single"))
+        publish_one_by_one(peer, SINGLES)
+        return {}
+    if case == "single":
+        seconds, size = consume(peer, "bench-single", SINGLES)
+    elif case == "bloom":
         end = MESSAGES - (len(VALUES) - 1 - WANTED) * RUN_MESSAGES
         seconds, size = consume(peer, "bench-runs", end, **{"filter.0": VALUES[WANTED].decode()})
     else:
@@ -207,6 +228,7 @@ CASES = {
     "publish-values": "publish, a filter value per message",
     "consume": "consume everything",
     "bloom": f"Bloom, one value of ten in runs of {RUN_MESSAGES}",
+    "single": f"consume {SINGLES:,} chunks of one message",
 }
 
 
@@ -215,6 +237,7 @@ def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
     rounds: dict[tuple[str, str], list[dict[str, float]]] = {}
     for address in servers.values():
         run_client("fill-runs", address)
+        run_client("fill-single", address)
     for case in CASES:
         for _ in range(ROUNDS):
             for name, address in servers.items():
@@ -225,7 +248,8 @@ def measure_all(servers: dict[str, tuple[str, int]]) -> list[Measurement]:
             results = rounds[case, name]
             size = int(results[0]["bytes"]) if "bytes" in results[0] else None
             seconds = [result["seconds"] for result in results]
-            measurements.append(Measurement(f"{name}: {title}", MESSAGES, seconds, work_bytes=size))
+            count = SINGLES if case == "single" else MESSAGES
+            measurements.append(Measurement(f"{name}: {title}", count, seconds, work_bytes=size))
     return measurements
 
 

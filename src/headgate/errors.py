@@ -185,8 +185,12 @@ class LogError(HeadgateError):
     def place(self) -> str:
         """The place of the damage, and the reason."""
         at = "" if self.position is None else f", byte {self.position}"
-        # As it was given: a URL has two slashes in a row, which a path does not keep.
-        return f"{self.args[1]}{at}: {self.reason}"
+        return f"{self.path_text}{at}: {self.reason}"
+
+    @property
+    def path_text(self) -> str:
+        """`path` as it was given: a URL has two slashes in a row, which a path does not keep."""
+        return str(self.args[1])
 
 
 class StreamNotFoundError(LogError):

@@ -52,6 +52,28 @@ def test_a_changed_limit_holds_at_once_in_object_storage_or_the_command_says_whe
     assert sorted(path.name for path in remote.rglob("*.segment")) == [f"{first:020d}.segment" for first in (3, 4)]
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("topic ls", "no topics under {}\n"),
+        ("consumer ls", "no consumer stored an offset under {}\n"),
+        ("user ls", "headgate: {}: a root in object storage is only read"),
+        ("user add john", "headgate: {}: a root in object storage is only read"),
+        ("key ls", "headgate: {}: a root in object storage is only read"),
+        ("backup copy", "headgate: {}: a root in object storage is only read"),
+        ("publish orders", "headgate: {}/orders: no stream 'orders'; headgate stream ls --root {} lists"),
+    ],
+)
+def test_a_root_in_object_storage_keeps_its_slashes_and_makes_no_folder_here(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote_cache: Path, command: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = f"file://{tmp_path}/remote"
+    shown = run(*command.split(), "--root", root, stdin="secret")
+    assert shown.err.startswith(expected.format(root, root))
+    assert not (tmp_path / "file:").exists()
+
+
 def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import LogError
-from headgate.log import PRIVATE_FOLDER, STREAMS_FOLDER, storage_error, sync_file, sync_folder
+from headgate.log import PRIVATE_FOLDER, STREAMS_FOLDER, private_folder, storage_error, sync_file, sync_folder
 
 _LEDGER = "ledger"
 _LEFT_OUT = (f"{PRIVATE_FOLDER}/server", f"{PRIVATE_FOLDER}/deleted")
@@ -39,8 +39,11 @@ class BackupReport:
 def back_up(root: Path, target: Path) -> BackupReport:
     """Copy a root, served or not, into a new folder, which has another name until all of it is on disk.
 
-    Raises LogError for an existing target, StorageFullError and LogError for files that cannot be read or written.
+    Raises StreamReadOnlyError for a root in object storage, LogError for an existing target, StorageFullError and
+    LogError for files that cannot be read or written.
     """
+    # Refused in object storage.
+    private_folder(root)
     if target.exists():
         raise LogError("it is there already; name a folder that does not exist", path=target)
     if target.resolve().is_relative_to(root.resolve()):

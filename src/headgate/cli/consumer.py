@@ -51,10 +51,12 @@ def ls(stream: StreamName = None, /, *, as_json: AsJson = False, location: Locat
     Of a folder: the names under which consumers stored an offset.
     """
     if not location.is_server:
+        from headgate.log import shown_root
+
         rows = [
             {key: row[key] for key in ("stream", "name", "stored_offset")} for row in _stored(location.root, stream)
         ]
-        write_rows(rows, as_json=as_json, nothing=f"no consumer stored an offset under {location.root}")
+        write_rows(rows, as_json=as_json, nothing=f"no consumer stored an offset under {shown_root(location.root)}")
         return 0
     management = location.management()
     _check_there(management, stream)

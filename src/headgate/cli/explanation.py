@@ -41,7 +41,7 @@ def message_at(stream: Stream, offset: int) -> tuple[bytes, int]:
     raise OffsetOutOfRangeError(
         f"no message at offset {offset}; the stream has offsets {stream.first_offset()} to {stream.next_offset() - 1}, "
         "and some of them belong to its bookkeeping",
-        path=stream.path,
+        path=stream.place,
     )
 
 

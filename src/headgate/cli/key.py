@@ -78,9 +78,9 @@ def rm(name: Name, /, *, root: Root = DEFAULT_ROOT) -> int:
 
 def _keys(root: Path) -> AccessKeys:
     from headgate.broker import KEYS_NAME, AccessKeys
-    from headgate.log import PRIVATE_FOLDER
+    from headgate.log import private_folder
 
-    return AccessKeys(root / PRIVATE_FOLDER / KEYS_NAME)
+    return AccessKeys(private_folder(root) / KEYS_NAME)
 
 
 def _show(name: str, key: AccessKey, *, as_json: bool) -> None:

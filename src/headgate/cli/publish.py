@@ -82,14 +82,13 @@ def publish(
         source = opened.enter_context(_source(file, mapping))
         target: _FolderTarget | _ServerTarget
         if not location.is_server:
-            from headgate.log import Writer, resolve_stream
+            from headgate.log import Writer, resolve_stream, shown_root
 
             try:
                 found = resolve_stream(stream, location.root)
             except StreamNotFoundError as error:
-                raise StreamNotFoundError(
-                    f"{error.reason}; headgate stream create --root {location.root} {stream} makes it", path=error.path
-                ) from error
+                made = f"headgate stream create --root {shown_root(location.root)} {stream} makes it"
+                raise StreamNotFoundError(f"{error.reason}; {made}", path=error.path_text) from error
             writer = Writer.open(found, now_ms=now_ms(), wait=patient(lock_timeout))
             target = _FolderTarget(opened.enter_context(writer), publisher, compression)
         else:

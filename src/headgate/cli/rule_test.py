@@ -186,7 +186,7 @@ def _stream(text: str, root: Path) -> Stream:
         return resolve_stream(text, root)
     except StreamNotFoundError as error:
         raise StreamNotFoundError(
-            f"--stream names the one to take messages from: {error.reason}", path=error.path
+            f"--stream names the one to take messages from: {error.reason}", path=error.path_text
         ) from error
 
 

@@ -351,7 +351,7 @@ def rm(
                 f"{error.reason}. The stream is deleted, but not all of its objects: the next headgate stream rm "
                 "under this root deletes them, or a server of it"
             )
-            raise RemoteStorageError(reason, path=error.args[1]) from error
+            raise RemoteStorageError(reason, path=error.path_text) from error
     return 0
 
 
@@ -371,7 +371,7 @@ def _to_delete(stream: str, root: Path, *, force: bool) -> tuple[Path, str]:
             raise
         if not force:
             reason = f"{error.reason}; headgate stream rm --force deletes it as it is"
-            raise LogError(reason, path=error.path, position=error.position) from error
+            raise LogError(reason, path=error.path_text, position=error.position) from error
         folder = error.path.parent.resolve()
         return folder, name_of_folder(folder)
     if found.is_shadow:
@@ -400,7 +400,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
     found = stream_info(source)
     facts: dict[str, object] = {
         "name": found.name,
-        "path": source.remote if source.is_shadow else str(found.path),
+        "path": source.place,
         **found.facts(),
         "arguments": {} if source.settings is None else arguments_of(source.settings),
         "publishers": {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()},

@@ -154,7 +154,7 @@ def verify(stream: StreamText, /, *, as_json: AsJson = False, location: Location
     try:
         beside = streams_beside(resolved)
     except LogError as error:
-        checked.damaged(Damage(error.path, error.position, error.reason))
+        checked.damaged(Damage(error.path_text, error.position, error.reason))
         beside = []
     for each in beside:
         for found in verify_stream(each):
@@ -249,11 +249,11 @@ def _opened(stream: str, location: Location) -> Stream | Damage:
     except LogError as error:
         if not is_damage(error):
             raise
-        return Damage(error.path, error.position, error.reason)
+        return Damage(error.path_text, error.position, error.reason)
 
 
 def _described(found: Damage) -> dict[str, object]:
-    return {"path": str(found.path), "position": found.position, "reason": found.reason}
+    return {"path": str(found.path_text), "position": found.position, "reason": found.reason}
 
 
 def _verify_delivered(client: Client, stream: str, *, as_json: bool) -> int:

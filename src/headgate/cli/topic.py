@@ -51,6 +51,7 @@ def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int
         for row in damaged:
             write_note(f"headgate: {row['name']}: {row['error']}")
         return 1 if damaged else 0
+    from headgate.log import shown_root, storage_root
     from headgate.topic import list_topics
 
     rows = [
@@ -63,7 +64,9 @@ def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int
         }
         for history in list_topics(location.root)
     ]
-    nothing = f"no topics under {location.root}; make one with: headgate topic create NAME --root {location.root}"
+    root = shown_root(location.root)
+    advice = f"; make one with: headgate topic create NAME --root {root}" if storage_root(root) is None else ""
+    nothing = f"no topics under {root}{advice}"
     write_rows(rows, as_json=as_json, nothing=nothing)
     return 0
 

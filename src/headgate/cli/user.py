@@ -131,9 +131,9 @@ class _FileUsers:
 
 def _users(location: Location, users_file: Path | None) -> _FileUsers | Management:
     if not location.is_server:
-        from headgate.log import PRIVATE_FOLDER
+        from headgate.log import private_folder
 
-        return _FileUsers(location.root / PRIVATE_FOLDER / "users.json" if users_file is None else users_file)
+        return _FileUsers(private_folder(location.root) / "users.json" if users_file is None else users_file)
     if users_file is not None:
         raise ConfigError("--users-file and --server: found together, expected one of them")
     return location.management()

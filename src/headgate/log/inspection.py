@@ -162,15 +162,21 @@ class ChunkDump:
 
 @dataclass(slots=True)
 class Damage:
-    """Something wrong in a stream folder: `reason` at byte `position` of `path`."""
+    """Something wrong in a stream: `reason` at byte `position` of `path`, or of an object."""
 
-    path: Path
+    path_text: str | Path
+    """The path as messages have it: a URL has two slashes in a row, which a path does not keep."""
     position: int | None
     reason: str
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.path_text)
+
     def __str__(self) -> str:
         at = "" if self.position is None else f", byte {self.position}"
-        return f"{self.path}{at}: {self.reason}"
+        return f"{self.path_text}{at}: {self.reason}"
 
 
 def stream_info(stream: Stream) -> StreamInfo:
@@ -261,15 +267,13 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
     try:
         segments = stream.segments()
     except CorruptChunkError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)
         segments = stream.segments_left()
     left_behind = _left_behind(stream, segments)
     expected: int | None = None
     for segment in segments:
         if expected is not None and segment.first_chunk_id != expected:
-            yield Damage(
-                segment.segment_path, None, f"segment begins at offset {segment.first_chunk_id}, expected {expected}"
-            )
+            yield Damage(segment.place, None, f"segment begins at offset {segment.first_chunk_id}, expected {expected}")
         expected = segment.first_chunk_id
         is_suspect = is_damaged = False
         for found in _unless_given_up(stream, segment, _verify_segment(segment, filter_values)):
@@ -280,7 +284,7 @@ def verify_stream(stream: Stream, *, filter_values: DeclaredValues | None = None
             if not found.in_index:
                 continue
             if not is_suspect and found.header.chunk_id != expected and expected is not None:
-                yield Damage(found.path, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
+                yield Damage(segment.place, found.position, f"chunk id {found.header.chunk_id}, expected {expected}")
                 is_damaged = True
             # A wrong header is reported once, not again in the next chunk or segment.
             expected = None if is_suspect else found.header.next_chunk_id
@@ -303,16 +307,23 @@ Found = TypeVar("Found")
 
 
 def _unless_given_up(stream: Stream, segment: Segment, looked: Iterator[Found]) -> Iterator[Found | Damage]:
-    """The findings in a segment, until its end or its deletion by retention; a Damage if anything else deletes it."""
+    """The findings in a segment, until its end or its deletion by retention; a Damage if anything else deletes it.
+
+    Damage of a segment in object storage is named by its object.
+    """
     try:
-        yield from looked
+        for found in looked:
+            if segment.remote is not None and isinstance(found, Damage):
+                path = found.path
+                found.path_text = segment.place_of(path) if path.parent == segment.remote.folder else found.path_text
+            yield found
     except (FileNotFoundError, OffsetOutOfRangeError) as error:
         if stream.has_given_up(segment):
             return
         if segment.remote is not None and isinstance(error, LogError):
-            yield Damage(error.path, error.position, error.reason)
+            yield Damage(error.path_text, error.position, error.reason)
         else:
-            yield Damage(segment.segment_path, None, "the segment was deleted while it was looked at")
+            yield Damage(segment.place, None, "the segment was deleted while it was looked at")
 
 
 def _left_behind(stream: Stream, segments: Sequence[Segment]) -> list[Path]:
@@ -387,7 +398,7 @@ def _as_readers_see(segment: Segment) -> Iterator[Damage]:
     except OffsetOutOfRangeError:
         raise
     except LogError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)
 
 
 def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | Damage]:
@@ -395,7 +406,7 @@ def _walk_segment(segment: Segment, *, check_crc: bool) -> Iterator[ChunkDump | 
     try:
         segment.fetch(whole=True)
     except CorruptChunkError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)
         return
     path, index_path = segment.segment_path, segment.index_path
     raw = index_path.read_bytes()
@@ -524,7 +535,7 @@ def _check_content(chunk: ChunkDump, filter_values: DeclaredValues | None) -> It
         for _ in decode_records(trailer, in_snapshot=False, path=path, position=start + header.data_length):
             pass
     except CorruptChunkError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)
 
 
 def _check_filter(
@@ -575,4 +586,4 @@ def check_data(
             for _ in decode_records(body, in_snapshot=in_snapshot, path=path, position=body_position):
                 pass
     except CorruptChunkError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)

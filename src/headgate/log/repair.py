@@ -77,7 +77,7 @@ def repair_stream(
                 yield from _repair_or_skip(segment, cut=cut, skip_damaged=skip_damaged)
             missing = find_missing(each.path, os.listdir(each.path))
             if missing is not None:
-                yield Damage(missing.path, None, missing.reason)
+                yield Damage(missing.path_text, None, missing.reason)
 
 
 def streams_beside(stream: Stream) -> list[Stream]:
@@ -144,7 +144,7 @@ def _repair_seal(segment: Segment, seal: Seal | None) -> Iterator[Repair | Damag
                 write_seal(reader, flushed=True)
                 yield Repair(seal_path(segment.segment_path), "the seal was missing or damaged, made again")
     except CorruptChunkError as error:
-        yield Damage(error.path, error.position, error.reason)
+        yield Damage(error.path_text, error.position, error.reason)
 
 
 class _Chunks:

@@ -70,6 +70,17 @@ def storage_root(root: str | Path) -> str | None:
     return location
 
 
+def shown_root(root: str | Path) -> str:
+    """A root for messages, with all slashes of a URL."""
+    return storage_root(root) or str(root)
+
+
+def private_folder(root: Path) -> Path:
+    """The folder of a root for users, keys and others but streams. Raises StreamReadOnlyError as `stream_folder`."""
+    _check_writable(root)
+    return root / PRIVATE_FOLDER
+
+
 def absolute_root(root: str | Path) -> Path:
     """A root, in a form that does not depend on the working folder."""
     return Path(root) if storage_root(root) is not None else Path(root).absolute()
@@ -101,8 +112,7 @@ def name_of_folder(folder: str | Path) -> str:
 
 def server_lock_folder(root: Path) -> Path:
     """The folder with the lock that the server of a root holds. Raises StreamReadOnlyError as `stream_folder`."""
-    _check_writable(root)
-    return root / PRIVATE_FOLDER / _SERVER_FOLDER
+    return private_folder(root) / _SERVER_FOLDER
 
 
 def lock_root(root: Path, *, now_ms: int, note: Mapping[str, str] = MappingProxyType({})) -> StreamLock:
@@ -231,6 +241,7 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
     found = find_stream(text, root)
     if found is not None:
         return found
+    _check_no_location(text)
     by_path = Path(text)
     if os.path.isdir(by_path):
         at_path = f"the folder {by_path} has neither stream.json nor a pair of log files"
@@ -246,6 +257,18 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
         f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there{near}",
         path=_meant(text, root)[0],
     )
+
+
+def _check_no_location(text: str) -> None:
+    """Raise StreamNotFoundError for a missing stream that is given by its location in object storage."""
+    location = storage_root(text) if "://" in text else None
+    if location is not None:
+        root, _, folder_name = location.rpartition("/")
+        raise StreamNotFoundError(
+            f"no stream of that name; one in object storage is given by its root and its name: --root {root} and "
+            f"{unquote(folder_name)!r}",
+            path=location,
+        )
 
 
 def place_in_folder(root: str | Path) -> str | None:
@@ -272,6 +295,7 @@ def _resolve_remote(text: str, location: str) -> Stream:
     try:
         return Stream.open_remote(location, folder_name)
     except StreamNotFoundError as error:
+        _check_no_location(text)
         if folder_name in _folder_names(location):
             raise
         near = did_you_mean(text, stream_names(location))

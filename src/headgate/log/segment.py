@@ -101,6 +101,15 @@ class Segment:
     def _pair_folder(self) -> Path:
         return self.folder if self.remote is None else self.remote.folder
 
+    @property
+    def place(self) -> str:
+        """Where its chunks are, for messages."""
+        return self.place_of(self.segment_path)
+
+    def place_of(self, path: Path) -> str:
+        """A file of the segment, for messages: of a remote one the object that it is made of."""
+        return str(path) if self.remote is None else self.remote.url_of(path.name)
+
     def segment_bytes(self) -> int:
         """Bytes of the file with the chunks; 0 if it is gone."""
         return file_size(self.segment_path) if self.remote is None else self.remote.segment_bytes
@@ -180,7 +189,9 @@ class SegmentReader:
     def __init__(self, segment: Segment, *, allocate: Allocate | None = None) -> None:
         self.segment = segment
         self.path = segment.segment_path
+        self.place = segment.place
         self._index_path = segment.index_path
+        self._index_place = segment.place_of(self._index_path)
         self._allocate = allocate
         self._remote: PartialFile | None = None
         try:
@@ -192,7 +203,7 @@ class SegmentReader:
         except FileNotFoundError as error:
             raise OffsetOutOfRangeError(
                 f"the segment that begins at offset {segment.first_chunk_id} is gone; retention deleted it",
-                path=self.path,
+                path=self.place,
             ) from error
         self._mapping: NDArray[np.uint8] | None = None
         self._mapped: mmap.mmap | None = None
@@ -230,14 +241,14 @@ class SegmentReader:
 
     def _check_heads(self) -> None:
         """Raise CorruptChunkError for a wrong file head; in a pair that is being created it may be incomplete."""
-        for descriptor, path, head in (
-            (self._index_fd, self._index_path, f.INDEX_HEAD),
-            (self._fd, self.path, f.SEGMENT_HEAD),
+        for descriptor, place, head in (
+            (self._index_fd, self._index_place, f.INDEX_HEAD),
+            (self._fd, self.place, f.SEGMENT_HEAD),
         ):
             found = os.pread(descriptor, f.FILE_HEAD_BYTES, 0)
             if found != head and not (self.segment.is_newest and head.startswith(found)):
                 raise CorruptChunkError(
-                    f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}", path=path, position=0
+                    f"file head is {found.hex(' ') or 'missing'}, expected {head.hex(' ')}", path=place, position=0
                 )
 
     def _map(self) -> None:
@@ -379,7 +390,7 @@ class SegmentReader:
         previous = self._rows.table
         least_id = int(previous.chunk_id[-1]) + 1 if known else self.segment.first_chunk_id
         least_position = int(previous.position[-1]) + f.CHUNK_HEADER_BYTES if known else f.FILE_HEAD_BYTES
-        more.check(known, least_id, least_position, segment_size=pair.segment_size, path=self._index_path)
+        more.check(known, least_id, least_position, segment_size=pair.segment_size, path=self._index_place)
         if self.segment.is_sealed:
             self._check_sealed(pair, ending, known, raw)
         if self._seal is None:
@@ -398,20 +409,20 @@ class SegmentReader:
         if index_bytes != named:
             raise CorruptChunkError(
                 f"{index_bytes - named} bytes that name no chunk, and another segment follows; {HELP}",
-                path=self._index_path,
+                path=self._index_place,
                 position=named,
             )
         if ending.next_chunk_id != self.segment.stop_offset:
             raise CorruptChunkError(
                 f"the index ends at offset {ending.next_chunk_id}, the next segment begins at offset "
                 f"{self.segment.stop_offset}: messages between them, or a whole segment, are missing; {HELP}",
-                path=self._index_path,
+                path=self._index_place,
                 position=index_bytes,
             )
         if ending.stop_position != pair.segment_size:
             raise CorruptChunkError(
                 f"the segment has {pair.segment_size} bytes, and by its index {ending.stop_position}; {HELP}",
-                path=self.path,
+                path=self.place,
                 position=min(ending.stop_position, pair.segment_size),
             )
         seal = read_seal(self.path) if self.segment.is_own else None
@@ -420,7 +431,7 @@ class SegmentReader:
         index = raw if not known else read_all(self._index_fd, index_bytes - f.FILE_HEAD_BYTES, f.FILE_HEAD_BYTES)
         if zlib.crc32(index, zlib.crc32(f.INDEX_HEAD)) != seal.index_crc or len(seal.header_crcs) != ending.num_chunks:
             raise CorruptChunkError(
-                f"the index is not what it was when the segment was sealed; {HELP}", path=self._index_path
+                f"the index is not what it was when the segment was sealed; {HELP}", path=self._index_place
             )
         self._seal = seal
 
@@ -435,7 +446,7 @@ class SegmentReader:
                 row, said = int(part[wrong[0]]), int(found[wrong[0]])
                 raise CorruptChunkError(
                     f"index record {known + row} says chunk type {more.type[row]}, its chunk's header {said}; {HELP}",
-                    path=self._index_path,
+                    path=self._index_place,
                     position=f.FILE_HEAD_BYTES + (known + row) * f.INDEX_RECORD_BYTES,
                 )
 
@@ -530,7 +541,7 @@ class SegmentReader:
         """The header of one row. Raises CorruptChunkError if it contradicts the table or the size of the file."""
         table = self.chunks()
         position = int(table.position[row])
-        path = self.path
+        path = self.place
         raw = os.pread(self._fd, f.CHUNK_HEADER_BYTES, position)
         header = f.ChunkHeader.decode(raw, path=path, position=position)
         is_inner = 0 <= row < len(table) - 1
@@ -574,7 +585,7 @@ class SegmentReader:
         else:
             # A recovery may cut the file after the last chunk at this moment.
             found = self._copied_headers(positions, min(size, self.extent(table)[1]))
-        found.check(path=self.path, positions=positions)
+        found.check(path=self.place, positions=positions)
         rows = np.arange(start_row, start_row + len(positions), dtype=np.int64)
         bad = self.contradicted(found, table, rows, self.stop_positions(start_row, stop_row))
         if bad.any():
@@ -626,7 +637,7 @@ class SegmentReader:
                 f"the header of chunk {said.chunk_id} contradicts the index: {headers.size_bytes[number]} bytes with "
                 f"{record['num_records']} records do not end where the next chunk begins"
             )
-        return CorruptChunkError(f"{reason}; {HELP}", path=self.path, position=position)
+        return CorruptChunkError(f"{reason}; {HELP}", path=self.place, position=position)
 
     def _copied_headers(self, positions: NDArray[np.int64], size: int) -> f.ChunkHeaders:
         count = len(positions)
@@ -729,7 +740,7 @@ class SegmentReader:
     def _ends_early(self, wanted: int, size: int) -> CorruptChunkError:
         return CorruptChunkError(
             f"the file ends at byte {size}, inside a chunk that reaches to byte {wanted} or further",
-            path=self.path,
+            path=self.place,
             position=size,
         )
 

@@ -43,6 +43,7 @@ from headgate.log.remote import (
     catalogue_of,
     load_catalogue,
     load_derived,
+    object_url,
     save_catalogue,
     storage_at,
 )
@@ -407,6 +408,13 @@ class Stream:
     def is_shadow(self) -> bool:
         """Whether it is read from object storage without its folder: only its sealed segments, and read only."""
         return self.settings is not None and self.settings.location is not None
+
+    @property
+    def place(self) -> str:
+        """Its folder, for messages; of one without a folder the place of its objects."""
+        if self.settings is not None and self.settings.location is not None:
+            return object_url(self.settings.location, "").rstrip("/")
+        return str(self.path)
 
     def check_has_folder(self) -> None:
         """Raise StreamReadOnlyError for a stream that is read from object storage without its folder."""

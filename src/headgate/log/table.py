@@ -42,7 +42,7 @@ class ChunkTable:
         columns = (self.chunk_id, self.timestamp_ms, self.epoch, self.position, self.type)
         return IndexRecord(*(int(column[row]) for column in columns))
 
-    def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: Path) -> None:
+    def check(self, first_row: int, least_id: int, least_position: int, *, segment_size: int, path: str | Path) -> None:
         """Raise CorruptChunkError for records out of order, or after the end of the segment.
 
         The records are the rows from `first_row` on of the index at `path`. Row 0 of the index must have exactly the

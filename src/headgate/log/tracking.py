@@ -93,7 +93,7 @@ def tracking_of_segment(reader: SegmentReader) -> TrackingState:
     """`read_tracking` if the last segment with chunks is known and open. Raises CorruptChunkError for damage."""
     state = TrackingState()
     newest: _Newest = {}
-    path = reader.segment.segment_path
+    path = reader.place
     for places in _places(reader):
         trailers = _trailers(reader, [place[3] for place in places], [place[4] for place in places])
         for (chunk_id, chunk_type, data_start, begin, _, crc), trailer in zip(places, trailers, strict=True):

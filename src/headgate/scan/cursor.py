@@ -103,5 +103,5 @@ class Cursor:
             found, reader.lost = reader.offset, 0
             engine.begin(reader, scan.offset)
             raise OffsetOutOfRangeError(
-                f"offsets {scan.offset} to {found - 1} were deleted before they were read", path=self._stream.path
+                f"offsets {scan.offset} to {found - 1} were deleted before they were read", path=self._stream.place
             )

@@ -174,7 +174,7 @@ class MessageReader:
             offset = int(offsets[np.argmax(table.type[rows] != ChunkType.USER)])
             raise MessageGivenUpError(
                 f"offset {offset} of stream {self.stream.name!r} has no message; it was damaged, and given up",
-                path=self.stream.path,
+                path=self.stream.place,
             )
         begin, stop = int(table.position[chunks[0]]), int(reader.stops_of(chunks[-1:])[0])
         if stop - begin >= _LIVE_BYTES or stop + _LIVE_BYTES <= reader.stop_position:
@@ -241,7 +241,7 @@ class MessageReader:
         what = "was deleted by retention" if offset < first else "has no message"
         return OffsetOutOfRangeError(
             f"offset {offset} of stream {self.stream.name!r} {what}; it has the offsets {first} to {self._next_offset}",
-            path=self.stream.path,
+            path=self.stream.place,
         )
 
 

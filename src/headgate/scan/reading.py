@@ -101,7 +101,7 @@ class Window:
     memory. All `(chunks,)` int64, in bytes.
     """
 
-    path: Path
+    path: str | Path
     positions: Int64Array
     sizes: Int64Array
     headers: ChunkHeaders
@@ -132,7 +132,7 @@ def open_window(
     data, starts = reader.gather(positions, stops)
     headers = decode_headers(data, starts)
     if counters is None:
-        headers.check(path=reader.path, positions=positions)
+        headers.check(path=reader.place, positions=positions)
     bad = reader.contradicted(headers, table, rows, stops)
     if bad.any() and counters is None:
         number = int(np.argmax(bad))
@@ -142,7 +142,7 @@ def open_window(
         counters.chunks_corrupt += int((~sound).sum())
         headers = ChunkHeaders(headers.records[sound], data, headers.bloom_positions[sound])
         positions, stops = positions[sound], stops[sound]
-    return Window(reader.path, positions, stops - positions, headers, headers.bloom_positions + headers.bloom_length)
+    return Window(reader.place, positions, stops - positions, headers, headers.bloom_positions + headers.bloom_length)
 
 
 def open_windows(

@@ -26,7 +26,15 @@ from pyspark.sql.datasource import InputPartition
 from headgate import clock
 from headgate.derived import sources_of
 from headgate.errors import ConfigError, OffsetOutOfRangeError, StreamNotFoundError, StreamReplacedError
-from headgate.log import OffsetKind, OffsetSpecification, Stream, given_up_offsets, list_streams, resolve_stream
+from headgate.log import (
+    OffsetKind,
+    OffsetSpecification,
+    Stream,
+    given_up_offsets,
+    list_streams,
+    resolve_stream,
+    shown_root,
+)
 from headgate.scan import (
     ChunkRange,
     OffsetRange,
@@ -132,7 +140,7 @@ class ReadableStream(Protocol):
         """The name in errors."""
 
     @property
-    def path(self) -> str | Path:
+    def place(self) -> str:
         """Where it is, for errors."""
 
     @property
@@ -261,7 +269,7 @@ def find_streams(options: SourceOptions) -> dict[str, Stream]:
                 raise
             found |= {key: stream for key, stream in _matching(text, options.root) if key not in found}
     if not found:
-        raise StreamNotFoundError(f"no stream matches {', '.join(options.streams)}", path=options.root)
+        raise StreamNotFoundError(f"no stream matches {', '.join(options.streams)}", path=shown_root(options.root))
     return found
 
 
@@ -328,12 +336,12 @@ def check_start(
 
 def check_not_given_up(stream: ReadableStream, begin: int, stop: int) -> None:
     """Raise OffsetOutOfRangeError if a repair gave up messages that a query has not read."""
-    for first, behind in given_up_offsets(Path(stream.path)) if isinstance(stream, Stream) else ():
+    for first, behind in given_up_offsets(stream.path) if isinstance(stream, Stream) else ():
         if first < stop and behind > begin:
             raise OffsetOutOfRangeError(
                 f"the offsets {first} to {behind - 1} of stream {stream.name!r} were damaged and given up before they "
                 "were read; to go on without them, set the option fail_on_data_loss to false",
-                path=stream.path,
+                path=stream.place,
             )
 
 
@@ -342,7 +350,7 @@ def gone(stream: ReadableStream, wanted: int, first: int) -> OffsetOutOfRangeErr
     return OffsetOutOfRangeError(
         f"offsets {wanted} to {first - 1} of stream {stream.name!r} were deleted by retention before they were read; "
         "to go on with what is left, set the option fail_on_data_loss to false",
-        path=stream.path,
+        path=stream.place,
     )
 
 

@@ -55,7 +55,7 @@ class ServerStream:
     name: str
 
     @property
-    def path(self) -> str:
+    def place(self) -> str:
         """The server's address and the name."""
         return f"{self.client.address.place}/{self.name}"
 

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError, OffsetOutOfRangeError
+from headgate.log import shown_root
 from headgate.scan import OffsetRange
 from headgate.spark.counters import fold_counters
 from headgate.spark.interpreter import keep_imports
@@ -270,7 +271,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _begins_anew(self, key: str, stream: ReadableStream, read: str | None) -> bool:
         fails = self._options.fail_on_data_loss
-        return begins_anew(key, read, stream.identity, path=stream.path, fails=fails)
+        return begins_anew(key, read, stream.identity, path=stream.place, fails=fails)
 
     def _limited(self, stream: ReadableStream, begin: int, stop: int, share: int) -> int:
         messages, size = self._options.max_messages_per_batch, self._options.max_bytes_per_batch
@@ -300,7 +301,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 if key not in streams:
                     raise OffsetOutOfRangeError(
                         f"stream {key!r} is gone, but its offsets {begin} to {stop} are not read yet",
-                        path=self._options.root,
+                        path=shown_root(self._options.root),
                     )
                 if self._begins_anew(key, streams[key], planned):
                     continue
@@ -341,5 +342,5 @@ def _cut_back(key: str, stream: ReadableStream, begin: int, stop: int, *, is_kno
     return OffsetOutOfRangeError(
         f"the query has read stream {key!r} up to offset {begin}, but it ends at {stop} now: it was {what}; to begin "
         "again at its first message, set the option fail_on_data_loss to false",
-        path=stream.path,
+        path=stream.place,
     )

@@ -81,7 +81,7 @@ def table_range(
     if start.kind is OffsetKind.OFFSET and start.value < begin:
         raise OffsetOutOfRangeError(
             f"offsets {start.value} to {begin - 1} of stream {stream.name!r} were deleted by retention",
-            path=stream.path,
+            path=stream.place,
         )
     return OffsetRange(min(begin, stop), stop)
 

@@ -20,6 +20,7 @@ from headgate.log.remote import cache, partial_file
 from headgate.log.remote.cache import sweep_cache
 from headgate.log.remote.catalogue import CATALOGUE_NAME, load_catalogue
 from headgate.log.remote.mover import delete_remote, move_segments, unmoved_bytes
+from headgate.scan import Cursor, ScanRequest
 from log_streams import read_messages
 
 SEGMENT_BYTES = 8192
@@ -271,13 +272,18 @@ def test_damage_in_object_storage_is_found_by_verify_and_by_readers(tmp_path: Pa
         raw[4000] ^= 1
         path.write_bytes(raw)
         found = [each for each in verify_stream(writer.stream) if isinstance(each, Damage)]
-        assert len(found) == 1 and "fails its CRC" in found[0].reason
+        assert [str(each) for each in found] == [f"file://{path}, byte 2112: data of chunk 50 fails its CRC"]
+        writer.stream.segments()[1].remote.forget()  # type: ignore[union-attr]
+        with Cursor(writer.stream, ScanRequest(), start=OffsetSpecification.offset(50), now_ms=0) as cursor:
+            named = f"^file://{path}, byte 2112: checksum of chunk 50"
+            with pytest.raises(CorruptChunkError, match=named):
+                cursor.read(0)
         other = folder / files_of(folder, ".segment")[3]
         whole = other.read_bytes()
         other.write_bytes(whole[:3])
         path.unlink()
         found = [each for each in verify_stream(writer.stream) if isinstance(each, Damage)]
-        assert [each.path.name for each in found] == [path.name, other.name]
+        assert [each.path_text for each in found] == [f"file://{path}", f"file://{other}"]
         assert "the object is gone" in found[0].reason and "3 bytes, the catalogue says" in found[1].reason
         other.write_bytes(whole)
         writer.stream.segments()[1].remote.forget()  # type: ignore[union-attr]

@@ -109,6 +109,9 @@ def test_whoever_takes_the_folder_of_a_place_for_a_root_or_a_stream_is_told_what
     place = tmp_path / "remote"
     with pytest.raises(StreamNotFoundError, match=f"--root {location} reads them"):
         resolve_stream("orders", place)
+    for root in (tmp_path, location):
+        with pytest.raises(StreamNotFoundError, match=f"^{location}/orders: .* --root {location} and 'orders'$"):
+            resolve_stream(f"{location}/orders", root)
     with pytest.raises(LogError, match=f"objects of the stream 'orders' lie here.* --root {location}$"):
         resolve_stream(str(place / "orders"), tmp_path)
 

@@ -11,5 +11,5 @@ from headgate.log.remote.catalogue import Catalogue, catalogue_of, load_catalogu
 from headgate.log.remote.derived_list import DerivedList, load_derived
 from headgate.log.remote.partial_file import PartialFile
 from headgate.log.remote.segment import RemoteSegment, is_cached_derived, make_derived_present
-from headgate.log.remote.storage import ObjectStorage, check_location, check_no_secret, storage_at
+from headgate.log.remote.storage import ObjectStorage, check_location, check_no_secret, object_url, storage_at
 from headgate.log.remote.summary import Summary

@@ -25,7 +25,7 @@ from headgate.log.pairs import seal_path
 from headgate.log.remote.cache import cache_folder, new_entry, remove_entry
 from headgate.log.remote.derived_list import DerivedObject
 from headgate.log.remote.partial_file import ObjectSource, PartialFile, make_blocks
-from headgate.log.remote.storage import GONE, storage_at
+from headgate.log.remote.storage import GONE, object_url, storage_at
 from headgate.log.remote.summary import Summary
 
 _ATTEMPTS = 5
@@ -53,6 +53,11 @@ class RemoteSegment:
     def folder(self) -> Path:
         """The folder of its files on this machine, which may not exist."""
         return cache_folder() / self.identity / f"{self.first_chunk_id:020d}-{self.crc:08x}"
+
+    def url_of(self, file_name: str) -> str:
+        """The object that one of its files on this machine is made of, for messages."""
+        own = segment_object(self.first_chunk_id)
+        return object_url(self.location, own if file_name == own else summary_name(self.first_chunk_id))
 
     def open(self) -> PartialFile:
         """The segment's file on this machine, with its index beside it, made from its summary if they are not there.

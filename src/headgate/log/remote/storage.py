@@ -167,7 +167,7 @@ class ObjectStorage:
 
     def url(self, name: str) -> str:
         """The object, for messages."""
-        return f"{unquote(self.location.partition('?')[0].rstrip('/'))}/{name}"
+        return object_url(self.location, name)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}"
@@ -226,6 +226,11 @@ def _read_at(file: NativeFile, start: int, stop: int) -> bytes:
     if len(content) != stop - begin:
         raise OSError(f"{len(content)} bytes came from byte {begin} on, expected {stop - begin}")
     return content[start - begin :]
+
+
+def object_url(location: str, name: str) -> str:
+    """An object at a location, for messages."""
+    return f"{unquote(location.partition('?')[0].rstrip('/'))}/{name}"
 
 
 def check_no_secret(location: str, *, what: str) -> None:

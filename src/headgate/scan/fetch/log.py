@@ -162,13 +162,13 @@ class SharedLog:
 
     def _deleted(self, offset: int, first: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
-            f"offsets {offset} to {first - 1} were deleted before they were read", path=self.stream.path
+            f"offsets {offset} to {first - 1} were deleted before they were read", path=self.stream.place
         )
 
     def _list(self, *, at_once: bool = False) -> Sequence[Segment]:
         segments = self.stream.segments(at_once=at_once)
         if not segments:
-            raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.path)
+            raise OffsetOutOfRangeError("no pair of log files is left here", path=self.stream.place)
         if segments != self._segments:
             self._segments = segments
             with self.reads.lock:

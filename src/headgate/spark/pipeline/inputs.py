@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from headgate.errors import ConfigError, HeadgateError, StreamNotFoundError, did_you_mean
-from headgate.log import stream_folder, stream_names
+from headgate.log import shown_root, stream_folder, stream_names
 from headgate.spark.options import SinkOptions, SourceOptions
 from headgate.spark.pipeline.configuration import Mode, Pipeline, Sink, Source, Step, naming
 from headgate.spark.pipeline.sinks import HEADGATE, check_format
@@ -175,8 +175,8 @@ def _check_streams(source: Source, options: SourceOptions, made: _Made) -> None:
         text = (named or missing)[0]
         near = did_you_mean(text, {*stream_names(options.root), *made.names})
         raise ConfigError(
-            f"source {source.name!r}: key stream: found {text!r}, expected a stream under {options.root}, the folder "
-            f"of a stream, or one that this pipeline writes{near}"
+            f"source {source.name!r}: key stream: found {text!r}, expected a stream under "
+            f"{shown_root(options.root)}, the folder of a stream, or one that this pipeline writes{near}"
         )
 
 

@@ -74,6 +74,29 @@ def test_a_root_in_object_storage_keeps_its_slashes_and_makes_no_folder_here(
     assert not (tmp_path / "file:").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("create new --remote-after 1h", "headgate: --remote-after is given without --remote, the place"),
+        ("change orders --local-bytes 1GB", "headgate: orders: --local-bytes is given without --remote, the place"),
+        ("create new --remote prefix", "headgate: --remote: remote is 'prefix'; expected a URI"),
+        (
+            "change orders --remote gopher://x",
+            "headgate: --remote: orders: remote is no place that can be used: gopher",
+        ),
+        ("archive {foreign} --to gopher://x", "headgate: --to: remote is no place that can be used: gopher"),
+        ("ls --root gopher://x", "headgate: gopher://x: Unrecognized"),
+    ],
+)
+def test_errors_about_places_name_the_option(
+    run: Run, tmp_path: Path, copy_of_stream: Path, command: str, expected: str
+) -> None:
+    run("stream", "create", "orders")
+    shown = run("stream", *command.format(foreign=copy_of_stream).split())
+    assert (shown.status, shown.err[: len(expected)]) == (2, expected)
+    assert "_ms" not in shown.err and "_bytes" not in shown.err
+
+
 def test_objects_that_a_deletion_could_not_reach_are_deleted_by_the_next_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -25,7 +26,8 @@ from headgate.log import Archiver, Stream, StreamArguments, Writer, archive, giv
 from headgate.log.crash_points import VARIABLE, MoveStep
 from headgate.log.inspection import Damage, verify_stream
 from headgate.log.pairs import SETTINGS_NAME, delete_pair
-from headgate.log.remote import cache
+from headgate.log.remote import cache, mover
+from headgate.log.remote.mover import MoveReport
 from log_streams import chunk_ids, read_messages
 from waiting import eventually
 
@@ -254,19 +256,35 @@ def test_an_archive_takes_only_the_chunks_of_its_source(source: Source, tmp_path
         archived(kept, tmp_path / "twice", location)
 
 
-def test_storage_that_fails_does_not_end_a_follower(
-    source: Source, tmp_path: Path, location: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("follows", [True, False])
+def test_storage_that_fails_does_not_end_a_follower_and_is_told_once(
+    source: Source,
+    tmp_path: Path,
+    location: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    follows: bool,
 ) -> None:
     source.write(10)
     (tmp_path / "remote").touch()
+    tries: list[int] = []
+    times = itertools.count(LATER_MS, 10_000)
+
+    def move_segments(stream: Stream, *, now_ms: int) -> MoveReport | None:
+        tries.append(now_ms)
+        return mover.move_segments(stream, now_ms=now_ms)
+
+    monkeypatch.setattr(archive, "move_segments", move_segments)
     with opened(source.stream, tmp_path, location) as archiver:
         copy_all(archiver)
 
         def has_failed() -> bool:
-            archiver.move(now_ms=LATER_MS)
-            return "segments stay here" in caplog.text
+            archiver.move(now_ms=next(times), warns=follows)
+            return len(tries) > 3
 
         eventually(has_failed)
+        assert caplog.text.count("segments stay here") == follows
         with pytest.raises(RemoteStorageError):
             archiver.finish(now_ms=LATER_MS)
         (tmp_path / "remote").unlink()

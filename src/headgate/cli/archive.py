@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root
+from headgate.cli.options import DEFAULT_ROOT, AsJson, LockTimeout, Root, naming_settings
 from headgate.cli.output import write_json, write_line
 from headgate.cli.units import counted, shown_size, size_bytes
 from headgate.clock import now_ms, patient
@@ -47,20 +47,23 @@ def archive(
     stopped = threading.Event()
     before = [signal.signal(number, lambda *_: stopped.set()) for number in _SIGNALS] if follow else []
     try:
-        with Archiver.open(
-            stream,
-            stream_folder(root, chosen),
-            name=chosen,
-            remote=to,
-            local_bytes=kept,
-            allow_gap=allow_gap,
-            now_ms=now_ms(),
-            wait=patient(lock_timeout),
-        ) as archiver:
+        with (
+            naming_settings({"remote": "--to"}),
+            Archiver.open(
+                stream,
+                stream_folder(root, chosen),
+                name=chosen,
+                remote=to,
+                local_bytes=kept,
+                allow_gap=allow_gap,
+                now_ms=now_ms(),
+                wait=patient(lock_timeout),
+            ) as archiver,
+        ):
             while not stopped.is_set():
                 archiver.look()
                 copied = archiver.copy()
-                archiver.move(now_ms=now_ms())
+                archiver.move(now_ms=now_ms(), warns=follow)
                 if not copied:
                     if not follow:
                         archiver.finish(now_ms=now_ms())

@@ -91,11 +91,15 @@ def naming_option(option: str, *, advice: str = "") -> Iterator[None]:
 def naming_settings(options: Mapping[str, str]) -> Iterator[None]:
     """Put the name of an option in front of an error of a block, if the error says that a setting is out of range.
 
-    `options` has the name of the option for each setting, here and at a server. Raises ConfigError.
+    `options` has the name of the option for each setting, here and at a server. Where a setting lacks another one, the
+    error has the names of both options in their place. Raises ConfigError.
     """
     try:
         yield
     except (ConfigError, RuleError, BrokerError) as error:
+        if " is given without " in str(error):
+            names = re.compile(rf"\b(?:{'|'.join(options)})\b")
+            raise ConfigError(names.sub(lambda found: options[found[0]], str(error))) from error
         for setting, option in options.items():
             if re.search(rf"(?:^|: |of ){setting}(?:\[\d+\])?:? (?:is|has) ", str(error)):
                 raise ConfigError(f"{option}: {error}") from error

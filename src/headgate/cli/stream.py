@@ -172,7 +172,8 @@ def change(
     given |= _remote_changes(remote, remote_after, local_bytes)
     if not given:
         raise ConfigError("found nothing to change: give --max-length, --max-age or another option")
-    arguments = change_stream(location, stream, given, lock_timeout_s=lock_timeout)
+    with naming_settings(_OPTION_OF):
+        arguments = change_stream(location, stream, given, lock_timeout_s=lock_timeout)
     write_facts({name: arguments.get(name, "none") for name in given})
     return 0
 

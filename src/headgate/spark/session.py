@@ -151,7 +151,7 @@ def _prepare_process(master: str | None, chosen: dict[str, str]) -> None:
     """Set the environment that the JVM and through it the workers inherit: in this process, before the JVM starts."""
     if _submitted():
         return
-    choice = choose_java(os.environ)
+    choice = choose_java()
     if choice.java_home is not None:
         os.environ["JAVA_HOME"] = str(choice.java_home)
     if choice.remark is not None:

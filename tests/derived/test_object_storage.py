@@ -82,6 +82,9 @@ def test_answers_are_the_same_when_the_files_have_moved_and_without_the_folder(
     before = [known(stream, kind) for kind in KINDS]
     assert all(len(found) > 4 for found, _, _ in before)
     here, names = files_in(stream.path), names_of(stream)
+    report = move_segments(stream, now_ms=LATER_MS)
+    # A file of each kind, and two declarations.
+    assert report is not None and (report.moved, report.derived) == (1, 5)
     move(stream)
     open_one = f"{stream.segments()[-1].first_chunk_id:020d}.segment.match"
     assert files_in(stream.path) == {open_one} and files_in(tmp_path / "remote" / "s") == here - {open_one}

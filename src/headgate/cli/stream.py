@@ -237,6 +237,7 @@ def move(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
     state = remote_state(found)
     facts: dict[str, object] = {
         "moved_segments": 0 if report is None else report.moved,
+        "moved_derived_files": 0 if report is None else report.derived,
         "moved_bytes": 0 if report is None else report.moved_bytes,
         "deleted_segments": 0 if report is None else report.deleted,
         "released_segments": released,

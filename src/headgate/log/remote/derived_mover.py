@@ -75,14 +75,14 @@ class DerivedMover:
         self._publish = publish
         self._goes_on = goes_on
 
-    def move(self, now_ms: int) -> None:
-        """Send what is new, delete what is gone. Raises RemoteStorageError, LogError."""
+    def move(self, now_ms: int) -> int:
+        """Send new files, delete those that are gone; gives how many were sent. Raises RemoteStorageError, LogError."""
         folder = self._stream.path
         local, marks = _local_files(folder), marked_in(folder / DERIVED_FOLDER)
         known = set(self._catalogue.rows["first"].tolist()) | {DECLARATIONS}
         listed = self._listed(is_needed=bool(local))
         if listed is None:
-            return
+            return 0
         here = {each.name for each in local}
         wanted = {
             each.name: (first, each)
@@ -102,6 +102,7 @@ class DerivedMover:
             self._change(new, wanted, pending)
             unmark(folder / DERIVED_FOLDER, (marks.keys() & pending) - wanted.keys() - here)
         self._release(local, wanted, now_ms)
+        return len(new)
 
     def _listed(self, *, is_needed: bool) -> DerivedList | None:
         """The list; fetched from object storage if it is gone here. None without any file."""

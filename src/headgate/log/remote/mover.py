@@ -55,11 +55,15 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(slots=True)
 class MoveReport:
-    """The result of one pass: segments that were moved, and their bytes; segments that retention deleted there."""
+    """The result of one pass: segments that were moved, and their bytes; segments that retention deleted there.
+
+    `derived` counts the derived files that were sent.
+    """
 
     moved: int = 0
     moved_bytes: int = 0
     deleted: int = 0
+    derived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ def move_segments(stream: Stream, *, now_ms: int, goes_on: Callable[[], bool] = 
                 report.moved_bytes += mover.move(segment)
                 report.moved += 1
         report.deleted = mover.apply_limits(now_ms)
-        mover.move_derived(now_ms)
+        report.derived = mover.move_derived(now_ms)
         return report
 
 
@@ -287,14 +291,14 @@ class _Mover:
             _delete_objects(self._storage, first_chunk_id)
         note_pending(self._folder, segments=pending & (local - kept))
 
-    def move_derived(self, now_ms: int) -> None:
-        """Move the derived files of the segments that were moved; see `DerivedMover`."""
+    def move_derived(self, now_ms: int) -> int:
+        """Move the derived files of the segments that were moved; gives how many were sent. See `DerivedMover`."""
 
         def begin() -> ObjectStorage:
             self._claim()
             return self._storage
 
-        DerivedMover(self._stream, self._catalogue, begin, self._publish, self._goes_on).move(now_ms)
+        return DerivedMover(self._stream, self._catalogue, begin, self._publish, self._goes_on).move(now_ms)
 
     def _publish(self, catalogue: Catalogue) -> None:
         # In the folder of a deleted stream another one may have been made.

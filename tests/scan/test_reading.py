@@ -297,6 +297,8 @@ def test_a_segment_in_object_storage_that_cannot_be_read_is_an_error_or_passed_o
         assert _drain(cursor) == expected
         assert cursor.counters.chunks_corrupt == (2 if part == "segment" else 1)
     assert _read(writer.stream, request, FIRST, None) == expected
+    inside = OffsetSpecification.offset(lost.first_chunk_id + 2)
+    assert _read(writer.stream, request, inside, None) == [each for each in expected if each > lost.first_chunk_id]
     [warned] = [record.getMessage() for record in caplog.records if record.name == "headgate.scan"]
     offsets = f"offsets {lost.first_chunk_id} to {lost.stop_offset - 1} is passed over"
     assert warned.startswith(f"file://{path}") and warned.endswith(offsets)

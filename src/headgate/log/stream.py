@@ -535,7 +535,16 @@ class Stream:
         return beside_retention(lambda: self._attach(specification.resolve(now_ms)))
 
     def offset_of(self, specification: OffsetSpecification, *, now_ms: int) -> int:
-        """The offset of the first message that a reader with a specification gets; see `attach`."""
+        """The offset of the first message that a reader with a specification gets; see `attach`.
+
+        The first offset and one in a segment in object storage are known without a request.
+        """
+        if self.remote is not None and specification.kind in (OffsetKind.FIRST, OffsetKind.OFFSET):
+            segments = self.segments()
+            given = specification.value if specification.kind is OffsetKind.OFFSET else 0
+            offset = max(given, segments.first_offset)
+            if segments.row_of(offset) < segments.num_remote and offset < segments.remote_stop:
+                return offset
         return self.attach(specification, now_ms=now_ms).offset
 
     def _attach(self, specification: OffsetSpecification) -> Attachment:
@@ -550,10 +559,7 @@ class Stream:
             raise StreamNotFoundError("the stream has no segment; its writer has not recovered it yet", path=self.path)
         kind, value = specification.kind, specification.value
         if kind is OffsetKind.FIRST:
-            first = segments[0]
-            # Object storage is asked when it is read.
-            is_known = first.remote is not None
-            return Attachment(first, 0, *[first.first_chunk_id] * 2) if is_known else _at_row(first, 0)
+            return _at_row(segments[0], 0)
         if kind is OffsetKind.LAST:
             return self._attach_last(segments)
         if kind is OffsetKind.OFFSET:

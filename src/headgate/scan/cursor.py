@@ -31,7 +31,7 @@ class Cursor:
     ) -> None:
         self._stream = stream
         self._stop_offset = NO_END if stop_offset is None else stop_offset
-        offset = stream.attach(start, now_ms=now_ms).offset
+        offset = stream.offset_of(start, now_ms=now_ms)
         stream.check_is_there()
         self._log = SharedLog(stream, SharedReads(smallest_window_bytes=WINDOW_BYTES))
         self._engine = ReadingEngine(self._log, end=NO_END)

@@ -51,14 +51,14 @@ def resolve_range(
 
     A time means the first chunk written then or later, `last` the first message of the last chunk, for both ends.
     """
-    stop = stream.next_offset() if end is None else stream.attach(end, now_ms=now_ms).offset
-    return OffsetRange(min(stream.attach(start, now_ms=now_ms).offset, stop), stop)
+    stop = stream.next_offset() if end is None else stream.offset_of(end, now_ms=now_ms)
+    return OffsetRange(min(stream.offset_of(start, now_ms=now_ms), stop), stop)
 
 
 def check_start(stream: Stream, start: OffsetSpecification, *, now_ms: int) -> None:
     """Raises ConfigError, with the stream's offsets, if a read that does not wait would begin behind the end."""
     behind = stream.next_offset()
-    begin = stream.attach(start, now_ms=now_ms).offset
+    begin = stream.offset_of(start, now_ms=now_ms)
     start.check_not_behind(stream.first_offset(), behind, begin=begin, now_ms=now_ms)
 
 

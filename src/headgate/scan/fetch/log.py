@@ -82,7 +82,7 @@ class SharedLog:
             return self.first_offset()
         if specification.kind is OffsetKind.OFFSET:
             return min(max(specification.value, self.first_offset()), end)
-        return self.stream.attach(specification, now_ms=now_ms).offset
+        return self.stream.offset_of(specification, now_ms=now_ms)
 
     def may_wait_for_storage(self, specification: OffsetSpecification) -> bool:
         """Whether `attach` may have to ask object storage."""

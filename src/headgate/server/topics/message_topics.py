@@ -159,7 +159,7 @@ class MessageTopicRequests:
         for name in topic.streams if given.queue is None else [topic.streams[given.queue]]:
             stream = broker.catalogue.get(name)
             with stream.guarded():
-                offset = stream.stream.attach(start, now_ms=broker.now_ms()).offset
+                offset = stream.stream.offset_of(start, now_ms=broker.now_ms())
             await told(partial(broker.consumer_groups.reset, name, asked.group, offset))
         return await self._group_answer(asked.group)
 

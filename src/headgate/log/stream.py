@@ -48,7 +48,7 @@ from headgate.log.remote import (
     storage_at,
 )
 from headgate.log.remote.catalogue import CATALOGUE_NAME, CATALOGUE_OBJECT, ROW_DTYPE
-from headgate.log.remote.shadow import refresh_shadow, shadow_folder
+from headgate.log.remote.shadow import doubt_shadow, refresh_shadow, shadow_folder
 from headgate.log.segment import Segment, SegmentReader
 from headgate.log.settings import (
     DEFAULT_MAX_SEGMENT_SIZE_BYTES,
@@ -283,9 +283,16 @@ class Stream:
 
         Raises StreamNotFoundError, RemoteStorageError, LogError.
         """
-        folder = shadow_folder(root, folder_name)
-        refresh_shadow(folder, _location_in(root, folder_name), at_once=True)
-        return Stream.open(folder)
+        folder, location = shadow_folder(root, folder_name), _location_in(root, folder_name)
+        refresh_shadow(folder, location, at_once=True)
+        try:
+            catalogue_of(folder)
+            return Stream.open(folder)
+        except LogError:
+            # A power loss may leave files of the shadow empty, or in part.
+            doubt_shadow(folder)
+            refresh_shadow(folder, location, at_once=True)
+            return Stream.open(folder)
 
     @staticmethod
     def find(folder: Path) -> Stream | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -34,8 +35,9 @@ from headgate.log import (
     stream_folder,
     stream_info,
 )
+from headgate.log.pairs import SETTINGS_NAME
 from headgate.log.remote import cache, shadow, storage_at
-from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue
+from headgate.log.remote.catalogue import CATALOGUE_NAME, CATALOGUE_OBJECT, ROW_DTYPE, Catalogue
 from headgate.log.remote.mover import delete_remote, move_segments
 from headgate.log.remote.storage import ObjectStorage
 from headgate.scan import Cursor, OffsetRange, ScanCounters, ScanRequest, plan, read_range
@@ -136,6 +138,18 @@ def test_a_stream_that_limits_emptied_there_goes_on_where_it_ended(tmp_path: Pat
         move(writer)
         again = resolve_stream("orders", location)
         assert (again.first_offset(), again.next_offset()) == (end, writer.stream.segments()[-1].first_chunk_id)
+
+
+@pytest.mark.parametrize("name", [SETTINGS_NAME, CATALOGUE_NAME])
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_shadow_that_a_power_loss_damaged_is_made_again(tmp_path: Path, location: str, name: str, left: int) -> None:
+    with new_writer(tmp_path / "s", location) as writer:
+        append(writer, 20)
+        move(writer)
+    found = resolve_stream("orders", location)
+    before = read_messages(found)
+    os.truncate(found.path / name, left)
+    assert read_messages(resolve_stream("orders", location)) == before
 
 
 def test_a_follower_sees_what_was_moved_meanwhile(

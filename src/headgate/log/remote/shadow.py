@@ -61,6 +61,14 @@ def refresh_shadow(folder: Path, location: str, *, at_once: bool = False) -> Non
         raise storage_error(error, folder) from error
 
 
+def doubt_shadow(folder: Path) -> None:
+    """Let the next look read everything again. Raises LogError."""
+    try:
+        os.truncate(folder / _STATE_NAME, 0)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+
+
 def _is_fresh(state: Path) -> bool:
     try:
         # The folder's time is now; no clock is asked.

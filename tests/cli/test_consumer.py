@@ -10,6 +10,7 @@ from command_line import Run
 from headgate.broker.consumers import ConsumerOptions
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, Writer, stream_folder
+from remote_streams import move, new_stream
 from server.running import RunningServer, running_server
 
 
@@ -86,3 +87,13 @@ def test_a_stream_that_a_server_has_not_is_named_with_one_like_it(run: Run, serv
         shown = run("consumer", verb, "ordesr", "--server", server)
         assert shown.status == 1
         assert "ordesr: no stream of that name; did you mean 'orders'" in shown.err
+
+
+def test_lag_is_counted_without_asking_object_storage(run: Run, tmp_path: Path, remote_cache: Path) -> None:
+    with new_stream(tmp_path / "root" / "streams" / "orders", f"file://{tmp_path}/remote") as writer:
+        writer.store_offset("reader", 9)
+        writer.append([(b"one more", None)], now_ms=99_000)
+        before = run("consumer", "lag", "orders", "--json").json
+        assert move(writer) > 5
+    (tmp_path / "remote").rename(tmp_path / "away")
+    assert run("consumer", "lag", "orders", "--json").json == before

@@ -93,7 +93,7 @@ def _stored(root: Path, stream: str | None) -> Iterator[dict[str, Any]]:
 
     for found in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
         stored, end = read_tracking(found).offsets, found.next_offset()
-        messages_from = partial(MessageCounts().between, found, stop=end)
+        messages_from = partial(MessageCounts(fetches=False).between, found, stop=end)
         yield from stored_rows(found.name, stored, end, messages_from)
 
 

@@ -155,5 +155,7 @@ def make_derived_present(path: Path, start: int = 0, stop: int | None = None) ->
         source = ObjectSource(location, path.name, size_bytes)
         with contextlib.closing(PartialFile(path.parent, path.name, source)) as file:
             file.make_present(max(0, start), size_bytes if stop is None else min(stop, size_bytes))
-    except (OSError, LogError) as error:
+    except LogError as error:
+        raise CorruptSidecarError(f"cannot be read: {error.reason}", path=error.path_text) from error
+    except OSError as error:
         raise CorruptSidecarError(f"cannot be read from object storage: {error}", path=path) from error

@@ -142,6 +142,15 @@ def test_an_old_catalogue_there_is_replaced(writer: Writer, server: S3Server, bu
     assert there.read_bytes() == here.read_bytes() != old
 
 
+def test_an_object_that_was_replaced_within_a_second_has_another_state(proxy: S3Proxy, bucket: str) -> None:
+    there = storage.ObjectStorage(f"s3://{bucket}/x")
+    states = set()
+    for content in (b"abc", b"abd", b"abe"):
+        there.write("a", content)
+        states.add(there.state_of("a"))
+    assert len(states) == 3
+
+
 def test_an_object_of_another_length_is_no_segment(writer: Writer, server: S3Server, bucket: str) -> None:
     """Names are not used twice; whoever copies a bucket may still cut an object."""
     move(writer)

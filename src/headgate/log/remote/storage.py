@@ -114,7 +114,7 @@ class ObjectStorage:
             if not found.is_file:
                 return None
             with self._files.open_input_stream(path) as file:
-                tag = (file.metadata() or {}).get(b"ETag", b"").decode()
+                tag = (file.metadata() or {}).get("ETag", b"").decode()
         except FileNotFoundError:
             return None
         except OSError as error:

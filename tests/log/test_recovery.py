@@ -212,6 +212,39 @@ def eight(tmp_path: Path) -> Stream:
     return stream
 
 
+TOO_LONG = (36, b"\0\0\x78\x78")
+"""The bytes of the data, by the header."""
+
+BAD_DATA = (CHUNK_HEADER_BYTES + 16 + 5, b"x")
+
+
+@pytest.mark.parametrize(("first", "second"), [(BAD_DATA, TOO_LONG), (TOO_LONG, BAD_DATA), (TOO_LONG, TOO_LONG)])
+def test_of_two_damaged_chunks_at_the_end_none_is_cut_off(
+    eight: Stream, first: tuple[int, bytes], second: tuple[int, bytes]
+) -> None:
+    """One that reaches beyond the end looks like a crash; but a crash leaves all before it whole."""
+    with eight.segments()[0].open() as reader:
+        positions = reader.chunks().position[6:].tolist()
+    raw = bytearray((eight.path / segment_name(0)).read_bytes())
+    for position, (at, content) in zip(positions, (first, second), strict=True):
+        assert raw[position + at : position + at + len(content)] != content
+        raw[position + at : position + at + len(content)] = content
+    (eight.path / segment_name(0)).write_bytes(raw)
+    before = file_bytes(eight.path)
+    with pytest.raises(CorruptChunkError) as caught:
+        reopened(eight)
+    assert caught.value.path == eight.path / segment_name(0)
+    assert any(isinstance(found, Damage) for found in verify_stream(eight))
+    after = file_bytes(eight.path)
+    assert {name: after[name] for name in before if name != "writer.lock"} == {
+        name: content for name, content in before.items() if name != "writer.lock"
+    }
+    named = [found for found in repair_stream(eight, now_ms=9) if isinstance(found, Damage)]
+    assert any("the offsets from" in found.reason for found in named)
+    list(repair_stream(eight, now_ms=9, cut=True))
+    assert reopened(eight) == expected(*range(6))
+
+
 @pytest.mark.parametrize("size", [0, 3, FILE_HEAD_BYTES, FILE_HEAD_BYTES + 2 * INDEX_RECORD_BYTES, -1])
 def test_an_index_that_became_shorter_takes_no_message_away(eight: Stream, size: int) -> None:
     cut(eight.path / index_name(0), size)

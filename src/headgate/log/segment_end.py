@@ -106,10 +106,13 @@ def find_ending(
     ending = Ending(0, FILE_HEAD_BYTES, pair.first_chunk_id, None)
     zeros = _Zeros(pair)
     faults: list[CorruptChunkError] = []
+    num_begun = 0
+    """Chunks that begin here and reach beyond the end: a crash cuts one at most, and damages none before it."""
     for row in range(count - 1, -1, -1):
         record = record_at(row)
         try:
             header = _chunk_of(pair, row, record, zeros, is_recovery=is_recovery)
+            num_begun += header is None and header_at(pair.segment_fd, record.position) is not None
         except CorruptChunkError as error:
             faults.append(error)
             header = None
@@ -121,7 +124,14 @@ def find_ending(
     if ending.num_named < count:
         # If the chunk of an ignored record is at another position, the index is wrong.
         _check_lost(pair, ending)
-    is_last_chunk_bad = is_recovery and len(faults) == 1 and faults[0].path == pair.segment_path
+    if num_begun > 1 and not faults:
+        raise CorruptChunkError(
+            f"{num_begun} chunks reach beyond the end, the first is chunk {ending.next_chunk_id}; headgate stream "
+            "repair FOLDER --cut gives up what lies behind it",
+            path=pair.segment_path,
+            position=ending.stop_position,
+        )
+    is_last_chunk_bad = is_recovery and len(faults) == 1 and not num_begun and faults[0].path == pair.segment_path
     if faults and not is_last_chunk_bad:
         raise faults[0]
     if is_recovery:

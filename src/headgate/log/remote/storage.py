@@ -290,8 +290,8 @@ _NO_TOKEN = (
 class _AzureFiles:
     """The file system of Azure, whose errors are OSError as those of the others.
 
-    Without valid credentials `open_input_file` and `open_input_stream` of pyarrow 26 end the process, because an
-    exception is not caught there; the request before them fails first.
+    pyarrow 26 does not catch all exceptions where an object is opened, and one of them would end the process; the
+    request before it raises an error instead.
     """
 
     type_name = "abfs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,9 @@ from headgate.derived.columns import column_files, declare_columns, drop_columns
 from headgate.derived.columns import files as column_module
 from headgate.log import GRACE_MS, Stream, Writer, derived_folder, move_segments, resolve_stream
 from headgate.log.remote import cache, load_derived, partial_file, storage_at
+from headgate.log.remote.mover import delete_remote
+from headgate.log.remote.shadow import refresh_shadow
+from headgate.log.remote.storage import ObjectStorage
 from headgate.scan.answers import SourceKind
 
 WRITTEN = [
@@ -249,3 +252,82 @@ def test_the_list_comes_back_from_its_copy(stream: Stream) -> None:
         assert path.read_bytes() == whole
         assert [known(stream, kind) for kind in KINDS] == before
     assert stream.remote is not None and storage_at(stream.remote).read("derived") == whole
+
+
+def test_what_is_dropped_and_made_again_before_a_move_is_sent_and_goes_here(stream: Stream) -> None:
+    move(stream)
+    assert COLUMN_FILES.drop_files(stream) == 1
+    assert [report.built for report in COLUMN_FILES.build(stream, now_ms=LATER_MS)] == [1]
+    move(stream)
+    assert not (marks_of(stream) or any(derived_folder(stream).glob("*.parquet")))
+    (file,) = column_files(stream)
+    assert file.is_remote and storage_path(stream, file.path.name).exists()
+
+
+def test_a_file_that_is_made_again_has_its_own_grace_time(stream: Stream) -> None:
+    move(stream)
+    for now_ms in (LATER_MS, LATER_MS + GRACE_MS):
+        COLUMN_FILES.drop_files(stream)
+        assert [report.built for report in COLUMN_FILES.build(stream, now_ms=now_ms)] == [1]
+        assert move_segments(stream, now_ms=now_ms) is not None
+        assert [path.suffix for path in derived_folder(stream).glob("*.parquet")] == [".parquet"]
+    COLUMN_FILES.drop_files(stream)
+    move(stream, now_ms=LATER_MS + 2 * GRACE_MS)
+    assert not marks_of(stream)
+
+
+def marks_of(stream: Stream) -> list[Path]:
+    return [path for path in derived_folder(stream).iterdir() if path.suffix in (".moved", ".gone")]
+
+
+def test_a_file_that_changes_while_it_is_sent_is_sent_again(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = ObjectStorage.write_file
+
+    def grows(self: ObjectStorage, name: str, path: Path, *, goes_on: Callable[[], bool]) -> int:
+        found = send(self, name, path, goes_on=goes_on)
+        if name.endswith(".match"):
+            with open(path, "ab") as file:
+                file.write(b"more")
+        return found
+
+    assert move_segments(stream, now_ms=0) is not None
+    monkeypatch.setattr(ObjectStorage, "write_file", grows)
+    assert move_segments(stream, now_ms=LATER_MS) is not None
+    monkeypatch.undo()
+    listed = load_derived(stream.path)
+    assert listed is not None and not listed.ending_with(".match")
+
+
+def test_a_stream_that_is_made_again_has_nothing_of_the_one_before(
+    tmp_path: Path, stream: Stream, location: str
+) -> None:
+    move(stream)
+    shadow = resolve_stream("s", location)
+    assert COLUMN_FILES.declared(shadow) is not None and column_files(shadow)
+    shutil.move(stream.path, tmp_path / "deleted")
+    delete_remote(Stream.open(tmp_path / "deleted"))
+    again = create(tmp_path / "s", WRITTEN, remote=location)
+    shutil.rmtree(derived_folder(again))
+    for path in again.path.glob("*.match"):
+        path.unlink()
+    move(again)
+    refresh_shadow(shadow.path, storage_at(str(again.remote)).location, at_once=True)
+    found = Stream.open(shadow.path)
+    assert found.identity == again.identity
+    assert COLUMN_FILES.declared(found) is None and not any(
+        segment.remote.derived for segment in found.segments() if segment.remote
+    )
+
+
+def test_nothing_of_a_deleted_stream_stays_where_its_list_was_lost(tmp_path: Path, stream: Stream) -> None:
+    move(stream)
+    (stream.path / "remote.derived").write_bytes(b"")
+    delete_remote(stream)
+    assert not list((tmp_path / "remote").rglob("*.*"))
+
+
+def test_a_sweep_of_the_match_index_makes_no_file_for_what_is_in_object_storage(tmp_path: Path, stream: Stream) -> None:
+    move(stream)
+    forget_cache(tmp_path)
+    MATCH_INDEX.sweep(stream, now_ms=LATER_MS)
+    assert not list(tmp_path.glob("cache/*/*/*"))

@@ -227,10 +227,11 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
         segments = None if of_stream is None else _segments_of(of_stream)
     except (FileNotFoundError, NotADirectoryError):
         return 0
-    listed: set[str] = set()
-    if of_stream is not None and (superseded or any(name.endswith(GONE_SUFFIX) for name in names)):
-        found = load_derived(of_stream)
-        listed = set() if found is None else found.names()
+    found = None if of_stream is None else load_derived(of_stream)
+    # The marks of files in object storage are for the mover, which deletes them there. A writer's sweep, which knows of
+    # no kind, takes all files for such, as the list may be long.
+    listed = found.names() if found is not None and suffix else set()
+    is_for_mover = found is not None and not suffix
     removed = 0
     for name in names | (listed & set(superseded)):
         of = name.removesuffix(GONE_SUFFIX)
@@ -242,14 +243,14 @@ def _sweep(folder: Path, of_stream: Path | None, *, now_ms: int, suffix: str, su
             if name != of:
                 # Whether a newer file replaces it, only the sweep of its own kind knows.
                 is_wanted = not is_gone and suffix and of.endswith(suffix) and marked_ms(path) != DROPPED_MS
-                if is_wanted or of not in names | listed:
+                if is_wanted or not (is_for_mover or of in names or of in listed):
                     unmark(folder, [of])
             elif is_gone and mark_of(path).name not in names:
                 mark_gone(path, now_ms)
             elif is_gone and of in names and now_ms - marked_ms(path) >= GRACE_MS:
                 path.unlink(missing_ok=True)
-                # The mark of a file in object storage is for the mover, which deletes it there.
-                unmark(folder, {of} - listed)
+                if not (is_for_mover or of in listed):
+                    unmark(folder, [of])
                 removed += 1
     return removed
 
@@ -342,6 +343,8 @@ def finish_derived(temporary: Path, path: Path) -> None:
     """Flush a written file to the disk, then give it its name. Raises OSError."""
     sync_file(temporary)
     reached(BuildStep.CHECKED)
+    # What is made anew after it was dropped is to stay.
+    unmark(path.parent, [path.name])
     os.replace(temporary, path)
     sync_folder(path.parent)
     reached(BuildStep.RENAMED)

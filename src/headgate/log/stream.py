@@ -196,7 +196,8 @@ class SegmentList(Sequence[Segment]):
         at = bisect.bisect_right(self._ids, offset) - 1
         if at >= 0:
             return len(self._rows) + at
-        return int(np.searchsorted(self._rows["first"], offset, side="right")) - 1
+        # Not by numpy, which would convert the byte order of all rows at each call.
+        return bisect.bisect_right(self._rows["first"], offset) - 1
 
     def beginning_at(self, offset: int) -> Segment | None:
         """The segment with that first offset."""

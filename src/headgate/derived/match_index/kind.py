@@ -58,7 +58,7 @@ class MatchIndexKind(DerivedKind[Registration, BuildCounters]):
 
     def sweep(self, stream: Stream, *, now_ms: int) -> int:
         """Remove sidecars without a segment, and all of them where no filter is registered."""
-        segments = stream.segments() if FilterRegistry(stream).read().filters else []
+        segments = self.segments(stream) if FilterRegistry(stream).read().filters else []
         wanted = {sidecar_path(segment) for segment in segments}
         found = [path for path in stream.path.glob(f"*.segment{MATCH_SUFFIX}") if path not in wanted]
         for path in found:

@@ -11,6 +11,8 @@ stream can be read without the files in it.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from headgate.errors import LogError
 from headgate.log.files import replace_file
 from headgate.log.remote.row_file import decode_rows, encode_rows, load_rows
+from headgate.log.remote.storage import ObjectStorage
 
 DERIVED_NAME = "remote.derived"
 """The list in a stream's folder."""
@@ -65,7 +68,10 @@ class DerivedList:
 
     def files_of(self, first: int) -> tuple[DerivedObject, ...]:
         """The files of a segment by its first offset, or of DECLARATIONS."""
-        start, stop = np.searchsorted(self.rows["first"], [first, first + 1])
+        # Not by numpy, which would convert the byte order of all rows at each call.
+        firsts = self.rows["first"]
+        start = bisect.bisect_left(firsts, first)
+        stop = bisect.bisect_right(firsts, first, start)
         return tuple(map(_object_of, self.rows[start:stop].tolist()))
 
     def files(self) -> dict[int, list[DerivedObject]]:
@@ -83,6 +89,11 @@ class DerivedList:
     def names(self) -> set[str]:
         """The names of all files."""
         return {_object_of(row).name for row in self.rows.tolist()}
+
+    def names_without(self, segments: NDArray[np.int64]) -> set[str]:
+        """The names of the files of other segments than those that begin at these offsets."""
+        is_other = ~np.isin(self.rows["first"], segments) & (self.rows["first"] != DECLARATIONS)
+        return {_object_of(row).name for row in self.rows[is_other].tolist()}
 
     def encode(self) -> bytes:
         """The bytes of the file."""
@@ -111,9 +122,20 @@ def load_derived(folder: Path) -> DerivedList | None:
         return None
 
 
-def save_derived(folder: Path, found: DerivedList) -> None:
+def stored_list(storage: ObjectStorage, identity: str) -> DerivedList:
+    """The list of a stream as it is in object storage; an empty one if it is not there, damaged or another stream's."""
+    raw = storage.read(DERIVED_OBJECT)
+    if raw is not None:
+        with contextlib.suppress(LogError):
+            found = DerivedList.decode(raw, path=storage.url(DERIVED_OBJECT))
+            if found.identity == identity:
+                return found
+    return DerivedList.of(identity, {})
+
+
+def save_derived(folder: Path, found: DerivedList, *, flushed: bool = True) -> None:
     """Replace the list in a stream's folder. Raises LogError and its kinds."""
-    replace_file(folder / DERIVED_NAME, found.encode())
+    replace_file(folder / DERIVED_NAME, found.encode(), flushed=flushed)
 
 
 def _digits(first: int) -> str:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.errors import LogError
+import numpy as np
+
 from headgate.log.crash_points import MoveStep, reached
 from headgate.log.derived_names import GRACE_MS, marked_in, segment_of_name, unmark
 from headgate.log.format import segment_name
@@ -31,6 +32,7 @@ from headgate.log.remote.derived_list import (
     load_derived,
     may_be_listed,
     save_derived,
+    stored_list,
 )
 from headgate.log.remote.pending import load_pending, note_pending
 from headgate.log.remote.storage import ObjectStorage
@@ -39,7 +41,7 @@ from headgate.log.stream import Stream
 _DECLARATION = re.compile(r"[a-z_]+\.json")
 _SIDECAR = re.compile(rf"([0-9]{{20}})\.segment{re.escape(MATCH_SUFFIX)}")
 _MOVED_SUFFIX = ".moved"
-"""The suffix of a file with the time since when a derived file is not needed here any more."""
+"""The suffix of a file with the time since when a derived file is not needed here any more, and the file's own time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +81,25 @@ class DerivedMover:
         """Send new files, delete those that are gone; gives how many were sent. Raises RemoteStorageError, LogError."""
         folder = self._stream.path
         local, marks = _local_files(folder), marked_in(folder / DERIVED_FOLDER)
-        known = set(self._catalogue.rows["first"].tolist()) | {DECLARATIONS}
         listed = self._listed(is_needed=bool(local))
         if listed is None:
             return 0
         here = {each.name for each in local}
-        wanted = {
-            each.name: (first, each)
-            for first, found in listed.files().items()
-            for each in found
-            if first in known
-            and (first != DECLARATIONS or each.name in here)
-            and (each.name in here or now_ms - marks.get(each.name, now_ms) < GRACE_MS)
-        }
+        known = self._catalogue.rows["first"]
+        gone = {each.name for each in listed.files_of(DECLARATIONS)} - here
+        gone |= listed.names_without(known)
+        gone |= {name for name, since_ms in marks.items() if name not in here and now_ms - since_ms >= GRACE_MS}
+        may_go = {DECLARATIONS, *known[np.isin(known, [each.first for each in local])].tolist()}
         new = [
             each
             for each in local
-            if each.first in known and each.name not in marks and wanted.get(each.name) != (each.first, each.state)
+            if each.first in may_go and each.name not in marks and each.state not in listed.files_of(each.first)
         ]
-        pending = load_pending(folder).files | (listed.names() - wanted.keys()) | {each.name for each in new}
+        pending = load_pending(folder).files | gone | {each.name for each in new}
         if pending:
-            self._change(new, wanted, pending)
-            unmark(folder / DERIVED_FOLDER, (marks.keys() & pending) - wanted.keys() - here)
-        self._release(local, wanted, now_ms)
+            listed = self._change(listed, new, gone, pending)
+            unmark(folder / DERIVED_FOLDER, marks.keys() & gone)
+        self._release(local, listed, now_ms)
         return len(new)
 
     def _listed(self, *, is_needed: bool) -> DerivedList | None:
@@ -110,17 +108,19 @@ class DerivedMover:
         found = load_derived(folder)
         if found is None and (is_needed or load_pending(folder).files or (folder / DERIVED_NAME).exists()):
             storage = self._claimed()
-            raw = storage.read(DERIVED_OBJECT)
-            found = DerivedList.of(self._stream.identity, {})
-            if raw is not None:
-                with contextlib.suppress(LogError):
-                    there = DerivedList.decode(raw, path=storage.url(DERIVED_OBJECT))
-                    found = there if there.identity == found.identity else found
+            found = stored_list(storage, self._stream.identity)
             save_derived(folder, found)
         return found
 
-    def _change(self, new: list[_Local], wanted: dict[str, tuple[int, DerivedObject]], pending: frozenset[str]) -> None:
+    def _change(self, listed: DerivedList, new: list[_Local], gone: set[str], pending: frozenset[str]) -> DerivedList:
+        """Send new files, list them and no longer those that are gone, delete what is not listed; gives the list."""
         folder, storage = self._stream.path, self._claimed()
+        wanted = {
+            each.name: (first, each)
+            for first, found in listed.files().items()
+            for each in found
+            if each.name not in gone
+        }
         note_pending(folder, files=pending)
         for each in new:
             if not self._goes_on():
@@ -129,10 +129,13 @@ class DerivedMover:
             with contextlib.suppress(FileNotFoundError):
                 storage.write_file(each.name, each.path, goes_on=self._goes_on)
                 wanted[each.name] = each.first, each.state
+                if _state_of(each.path) != each.state:
+                    # A sidecar that grew meanwhile: the object may be neither the one nor the other.
+                    del wanted[each.name]
         reached(MoveStep.DERIVED_SENT)
         files: dict[int, list[DerivedObject]] = {}
-        for first, found in wanted.values():
-            files.setdefault(first, []).append(found)
+        for first, state in wanted.values():
+            files.setdefault(first, []).append(state)
         made = DerivedList.of(self._stream.identity, files)
         storage.write(DERIVED_OBJECT, made.encode())
         # In the folder of a deleted stream another one may have been made.
@@ -144,23 +147,38 @@ class DerivedMover:
         for name in sorted(pending - wanted.keys()):
             storage.delete(name)
         note_pending(folder, files=())
+        return made
 
-    def _release(self, local: list[_Local], wanted: dict[str, tuple[int, DerivedObject]], now_ms: int) -> None:
+    def _release(self, local: list[_Local], listed: DerivedList, now_ms: int) -> None:
         """Delete files whose segment is not in the folder any more, some time after that was seen first."""
         for each in local:
             is_here = each.path.parent.name != DERIVED_FOLDER or (self._stream.path / segment_name(each.first)).exists()
-            if is_here or each.first == DECLARATIONS or wanted.get(each.name) != (each.first, each.state):
+            if is_here or each.first == DECLARATIONS or each.state not in listed.files_of(each.first):
                 continue
             mark = each.path.with_name(f"{each.name}{_MOVED_SUFFIX}")
             with contextlib.suppress(OSError):
-                try:
-                    since_ms = int(mark.read_text())
-                except (FileNotFoundError, ValueError):
-                    mark.write_text(str(now_ms))
-                    continue
-                if now_ms - since_ms >= GRACE_MS:
+                since_ms = _moved_since(mark, each.state)
+                if since_ms is None:
+                    mark.write_text(f"{now_ms} {each.state.mtime_ns}")
+                elif now_ms - since_ms >= GRACE_MS:
                     each.path.unlink(missing_ok=True)
-                    mark.unlink()
+        for mark in (self._stream.path / DERIVED_FOLDER).glob(f"*{_MOVED_SUFFIX}"):
+            if not mark.with_suffix("").exists():
+                mark.unlink(missing_ok=True)
+
+
+def _moved_since(mark: Path, state: DerivedObject) -> int | None:
+    """The time in the mark of a file; None without one, or if it is of an earlier file of that name."""
+    try:
+        since_ms, mtime_ns = map(int, mark.read_text().split())
+    except (FileNotFoundError, ValueError):
+        return None
+    return since_ms if mtime_ns == state.mtime_ns else None
+
+
+def _state_of(path: Path) -> DerivedObject:
+    found = path.stat()
+    return DerivedObject(path.name, found.st_size, found.st_mtime_ns)
 
 
 def _local_files(folder: Path) -> list[_Local]:
@@ -172,10 +190,9 @@ def _local_files(folder: Path) -> list[_Local]:
                 first = _first_of(entry.name, is_sidecar=place == folder)
                 if first is not None and may_be_listed(first, entry.name):
                     with contextlib.suppress(FileNotFoundError):
-                        state = entry.stat()
-                        if state.st_size:
-                            made = DerivedObject(entry.name, state.st_size, state.st_mtime_ns)
-                            found.append(_Local(Path(entry.path), first, made))
+                        state = _state_of(Path(entry.path))
+                        if state.size_bytes:
+                            found.append(_Local(Path(entry.path), first, state))
     return found
 
 

@@ -38,7 +38,7 @@ from headgate.log.files import storage_error
 from headgate.log.pairs import SETTINGS_NAME, seal_path
 from headgate.log.pin import read_pin
 from headgate.log.remote.catalogue import CATALOGUE_OBJECT, ROW_DTYPE, Catalogue, load_catalogue, save_catalogue
-from headgate.log.remote.derived_list import DERIVED_OBJECT, load_derived
+from headgate.log.remote.derived_list import DERIVED_OBJECT, load_derived, stored_list
 from headgate.log.remote.derived_mover import DerivedMover
 from headgate.log.remote.pending import load_pending, note_pending
 from headgate.log.remote.segment import segment_object, summary_name
@@ -173,15 +173,14 @@ def delete_remote(stream: Stream) -> None:
         if _owner(storage) != stream.identity:
             return
         catalogue = load_catalogue(stream.path) or Catalogue.empty(stream.identity)
-        derived, pending = load_derived(stream.path), load_pending(stream.path)
+        pending = load_pending(stream.path)
+        derived = load_derived(stream.path) or stored_list(storage, stream.identity)
         ids = {*catalogue.rows["first"].tolist(), *pending.segments}
-        names = {*pending.files} if derived is None else {*pending.files, *derived.names()}
         storage.delete(CATALOGUE_OBJECT)
         for first_chunk_id in sorted(ids):
             _delete_objects(storage, first_chunk_id)
-        for name in sorted(names | {DERIVED_OBJECT}):
+        for name in (*sorted(pending.files | derived.names()), DERIVED_OBJECT, SETTINGS_NAME):
             storage.delete(name)
-        storage.delete(SETTINGS_NAME)
 
 
 def unmoved_bytes(stream: Stream) -> int:

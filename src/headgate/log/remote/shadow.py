@@ -27,7 +27,7 @@ from headgate.log.files import replace_file, storage_error
 from headgate.log.pairs import DERIVED_FOLDER, SETTINGS_NAME
 from headgate.log.remote.cache import cache_folder
 from headgate.log.remote.catalogue import CATALOGUE_NAME, CATALOGUE_OBJECT, Catalogue
-from headgate.log.remote.derived_list import DECLARATIONS, DERIVED_NAME, DERIVED_OBJECT, DerivedList, load_derived
+from headgate.log.remote.derived_list import DECLARATIONS, DERIVED_NAME, load_derived, save_derived, stored_list
 from headgate.log.remote.storage import ObjectStorage, storage_at
 
 LOCATION_FIELD = "location"
@@ -116,7 +116,7 @@ def _look(folder: Path, storage: ObjectStorage, descriptor: int) -> None:
                 f"{fields.get('identity')}: another stream is being made in its place, or two streams share it",
                 path=storage.url(CATALOGUE_OBJECT),
             )
-        _take_derived(folder, storage)
+        _take_derived(folder, storage, catalogue.identity)
         # Declared ranges must not be older than the segments that they are about.
         replace_file(folder / SETTINGS_NAME, encode_checked(fields | {LOCATION_FIELD: storage.location}), flushed=False)
         replace_file(folder / CATALOGUE_NAME, raw, flushed=False)
@@ -124,18 +124,12 @@ def _look(folder: Path, storage: ObjectStorage, descriptor: int) -> None:
     os.utime(descriptor)
 
 
-def _take_derived(folder: Path, storage: ObjectStorage) -> None:
+def _take_derived(folder: Path, storage: ObjectStorage, identity: str) -> None:
     """Take over the list of derived files, and declarations. Without them the stream can be read as well."""
-    raw = storage.read(DERIVED_OBJECT)
-    if raw is None:
-        return
-    try:
-        found = DerivedList.decode(raw, path=storage.url(DERIVED_OBJECT))
-    except LogError:
-        # The next move that sends a file makes it again.
-        return
+    # A damaged list is made again by the next move that sends a file.
+    found = stored_list(storage, identity)
     known = load_derived(folder)
-    if known is not None and known.encode() == raw:
+    if known is not None and known.encode() == found.encode():
         return
     derived = folder / DERIVED_FOLDER
     derived.mkdir(exist_ok=True)
@@ -147,7 +141,7 @@ def _take_derived(folder: Path, storage: ObjectStorage) -> None:
     for path in derived.glob("*.json"):
         if path.name not in {each.name for each in declarations}:
             path.unlink(missing_ok=True)
-    replace_file(folder / DERIVED_NAME, raw, flushed=False)
+    save_derived(folder, found, flushed=False)
 
 
 def _fields(raw: bytes, storage: ObjectStorage) -> dict[str, object]:

@@ -456,6 +456,9 @@ class SegmentReader:
         Retention deletes a pair for good. A recovery deletes a newest pair without a chunk, and a writer makes it
         again; a repair replaces an index, and a last segment that it cuts.
         """
+        if self._remote is not None:
+            # Its files in the cache may be made anew, with the same content; and these descriptors are not ours.
+            return os.fstat(self._index_fd)
         try:
             opened = _open_pair(self._index_path, self.path)
         except FileNotFoundError:

@@ -205,6 +205,18 @@ def test_a_reader_that_is_open_goes_on_after_the_cache_was_emptied(
         assert read_messages(writer.stream) == before
 
 
+def test_a_reader_whose_files_others_make_anew_closes_only_its_own(tmp_path: Path, location: str) -> None:
+    with new_writer(tmp_path / "s", location) as writer:
+        assert moved(writer) > 0
+        segment = writer.stream.segments()[0]
+        assert segment.remote is not None
+        with segment.open() as reader:
+            segment.remote.forget()
+            with segment.open() as other:
+                assert len(other.chunks()) == len(reader.chunks())
+            # A descriptor that was closed before is an error here, or the file of somebody else.
+
+
 def test_the_cache_keeps_the_segments_that_were_opened_last(tmp_path: Path, location: str, own_cache: Path) -> None:
     with new_writer(tmp_path / "s", location) as writer:
         moved(writer)

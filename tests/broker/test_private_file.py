@@ -52,7 +52,7 @@ def test_a_file_of_an_earlier_version_has_no_checksum_and_is_taken(tmp_path: Pat
 def test_what_was_changed_by_hand_says_how_it_is_taken() -> None:
     changed = encode_checked({"name": "anna"}).replace(b"anna", b"bert")
     with pytest.raises(msgspec.DecodeError, match="remove its line 'crc'"):
-        decode_checked_if_noted(changed)
+        decode_checked_if_noted(changed, dict)
 
 
 def test_a_content_that_is_refused_names_its_file(tmp_path: Path) -> None:

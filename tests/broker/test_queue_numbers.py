@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +71,6 @@ def test_a_file_of_numbers_that_is_none_is_refused(broker: Broker) -> None:
     numbers(broker)
     broker.close()
     path = broker.root / ".headgate" / "queue-numbers.json"
-    path.write_bytes(encode_checked(json.loads(decode_checked_if_noted(path.read_bytes())) | {"last": -3}))
+    path.write_bytes(encode_checked(decode_checked_if_noted(path.read_bytes(), dict) | {"last": -3}))
     with pytest.raises(ConfigError, match="not between 1 and"):
         open_broker(broker.root)

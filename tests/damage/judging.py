@@ -68,7 +68,7 @@ def _shorter_ends(mutation: Mutation) -> list[Truth]:
 
 def is_oldest_gone(mutation: Mutation) -> bool:
     """A pair; in a foreign folder also its index, which the retention of RabbitMQ deletes first."""
-    oldest = stems(mutation.original.files)[0]
+    oldest = min(stems(mutation.original.files), default="")
     gone = [name for name in mutation.names if name not in mutation.files]
     is_gone = f"{oldest}.index" in gone and (not mutation.original.is_own or f"{oldest}.segment" in gone)
     return is_gone and all(name.startswith(oldest) for name in mutation.names)
@@ -106,7 +106,7 @@ def _other_counts(mutation: Mutation) -> list[int]:
 
 
 def _without_oldest(mutation: Mutation) -> list[Truth]:
-    oldest = stems(mutation.original.files)[0]
+    oldest = min(stems(mutation.original.files), default="")
     return [[chunk for chunk in mutation.original.chunks if chunk.stem != oldest]]
 
 

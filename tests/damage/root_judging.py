@@ -40,6 +40,7 @@ CANNOT_SHOW = (
     Gone("queue-numbers.json", "without a number there is none; ids of messages name other queues", ("queue numbers",)),
     Gone("message-topics.json", "a topic that takes every kind has no entry", ("list of message topics",)),
     Gone("consumer-groups.json", "without a declared group there is none; places stay", ("groups", "places")),
+    Gone("completed.json", "a query without a finished batch has none", ("commits",)),
     Gone("stream.json", "the folder is a foreign one", ("list of streams", "queue numbers", "declared of plain")),
     Gone(
         "topic.journal",

@@ -33,6 +33,7 @@ from headgate.errors import HeadgateError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Stream, stream_folder, streams_beside, verify_stream
 from headgate.log.inspection import Damage
+from headgate.log.manifest import MANIFEST_FORMAT, Commits, Manifest, ManifestFolder
 from headgate.message import Message
 from headgate.scan import ScanRequest, count_matches, resolve_range
 from headgate.server.listings import offset_rows, stream_rows, user_rows
@@ -61,6 +62,7 @@ STREAMS = ("jobs", "orders", "parts-0", "parts-1", "plain")
 SUBSCRIPTIONS = (("jobs", QUEUE_SUBSCRIPTION), ("orders", "red"), ("orders", "all"))
 QUEUES = ("parts-0", "parts-1")
 USER = "guest"
+QUERY = "query"
 
 Answer = object
 """What was answered; a `Refused` for an error."""
@@ -170,6 +172,7 @@ class RootLab(Lab):
         private.keys.add("sender", KeyRights(send="^a$"), secret="secret")
         self.session.declare_exchange("events", kind="topic")
         self.session.bind("events", "plain", "a.#")
+        Commits(self.root).publish(Manifest(QUERY, 7, NOW_MS, durable=False, outputs=()))
         self.turn()
         self.broker.close()
 
@@ -246,6 +249,8 @@ class RootLab(Lab):
         yield "exchanges", lambda: (broker.exchanges.all(), session.bindings(), broker.exchanges.super_streams())
         yield "route", lambda: session.route("events", "a.b")
         yield "queue numbers", lambda: [broker.queue_numbers.find(number) for number in range(1, 5)]
+        manifests = ManifestFolder(Commits(self.root).folder, Manifest, formats=(MANIFEST_FORMAT,))
+        yield "commits", lambda: manifests.completed(QUERY)
         yield "groups", lambda: [(name, broker.consumer_groups.find(name)) for name in broker.consumer_groups.names()]
         for stream in STREAMS:
             yield f"verify {stream}", lambda name=stream: self._verified(name)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headgate.derived import COLUMN_FILES, LOOKUP_FILES, SealedKind, sources_of
-from headgate.derived.columns import declare_columns
-from headgate.derived.lookup import declare_lookup
+from headgate.derived.columns import declaration_of, declare_columns
+from headgate.derived.lookup import declare_lookup, lookup_fields
+from headgate.derived.match_index.registry import REGISTRY_NAME, FilterRegistry
+from headgate.errors import LogError
+from headgate.log import Stream
 from headgate.log.format import FILE_HEAD_BYTES
 from headgate.log.seal import seal_path
 from match_indexes import Write, create
@@ -38,3 +43,31 @@ def test_a_damaged_segment_is_missing_its_file_and_keeps_no_other_from_being_fou
     reports = list(kind.build(stream, now_ms=1))
     assert [bool(report.trouble) for report in reports] == [True] + [False] * (len(sealed) - 1)
     assert kind.missing(stream, declared) == sealed[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("columns.json", declaration_of),
+        ("lookup.json", lookup_fields),
+        (REGISTRY_NAME, lambda stream: FilterRegistry(stream).read()),
+    ],
+)
+def test_a_declaration_that_says_something_else_is_refused_and_one_without_a_checksum_is_taken(
+    tmp_path: Path, name: str, read: Callable[[Stream], object]
+) -> None:
+    stream = create(tmp_path / "s", [])
+    declare_columns(stream, "region string")
+    declare_lookup(stream, ["application_properties.region"])
+    FilterRegistry(stream).register("red", "region = 'AMER'", "amqp", now_ms=1)
+    declared = read(stream)
+    (path,) = stream.path.rglob(name)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"region", b"regioo"))
+    with pytest.raises(LogError, match=r"their checksum is .*; restore it, or remove its line 'crc'") as raised:
+        read(stream)
+    assert raised.value.path == path
+    fields = json.loads(whole)
+    assert fields.pop("crc")
+    path.write_text(json.dumps(fields))
+    assert read(stream) == declared

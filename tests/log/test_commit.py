@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -768,6 +769,21 @@ def test_a_manifest_that_is_none_is_an_error_that_names_the_file(tmp_path: Path)
     (folder / "0.json").write_bytes(newer)
     with pytest.raises(LogError, match="format 4, expected 3"):
         Commits(root).pending()
+
+
+def test_a_manifest_with_another_batch_is_refused_and_one_without_a_checksum_is_taken(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    commit(root, {"a": [None]}, batch=2)
+    path = Commits(root).folder / "q" / "completed.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"batch": 2', b'"batch": 3'))
+    with pytest.raises(LogError, match="their checksum is") as raised:
+        Commits(root).completed("q")
+    assert raised.value.path == path
+    fields = json.loads(whole)
+    assert fields.pop("crc")
+    path.write_text(json.dumps(fields))
+    assert Commits(root).completed("q") == 2
 
 
 def test_a_manifest_cannot_name_files_outside_staging(tmp_path: Path) -> None:

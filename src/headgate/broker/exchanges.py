@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -260,7 +259,7 @@ class Exchanges:
         except FileNotFoundError:
             return _File([], [])
         try:
-            stored = msgspec.json.decode(decode_checked_if_noted(raw), type=_File)
+            stored = decode_checked_if_noted(raw, _File)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogError(f"no file of exchanges: {error}", path=self._path) from error
         if stored.format not in _READABLE_FORMATS:
@@ -284,8 +283,7 @@ class Exchanges:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, self._path.parent) from error
-        fields = msgspec.json.decode(msgspec.json.encode(kept), type=dict[str, Any])
-        replace_file(self._path, encode_checked(fields))
+        replace_file(self._path, encode_checked(kept))
         self._set(exchanges, bindings)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -52,7 +52,7 @@ class PrivateFile(Generic[Content]):
             self._stamp = None
             return None
         try:
-            content = msgspec.json.decode(decode_checked_if_noted(raw), type=self._kind)
+            content = decode_checked_if_noted(raw, self._kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is no file of {self._what}: {error}") from error
         if content.format != self._format:
@@ -66,12 +66,11 @@ class PrivateFile(Generic[Content]):
 
     def write(self, content: Content) -> None:
         """Replace the file, and make a missing folder. Raises LogError and its kinds; then the old file stays."""
-        encoded = encode_checked(msgspec.json.decode(msgspec.json.encode(content), type=dict[str, Any]))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, self.path.parent) from error
-        replace_file(self.path, encoded, mode=_OWNER_ONLY)
+        replace_file(self.path, encode_checked(content), mode=_OWNER_ONLY)
         self._stamp = self._stamp_now()
 
     def _stamp_now(self) -> tuple[int, int] | None:

@@ -1,4 +1,7 @@
-"""Declarations of derived files: one JSON file of a kind for each stream, replaced by rename under a lock."""
+"""Declarations of derived files: one JSON file of a kind for each stream, replaced by rename under a lock.
+
+It carries a checksum: one flipped bit must not declare something else. A file without a checksum is taken as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from headgate.errors import ConfigError, LogError
-from headgate.log import changing, replace_file
+from headgate.log import changing, decode_checked_if_noted, encode_checked, replace_file
 
 
 class Declaration(Protocol):
@@ -46,7 +49,7 @@ class DeclarationFile(Generic[D]):
         except OSError as error:
             raise LogError(f"cannot be read: {error.strerror}", path=path) from error
         try:
-            found = msgspec.json.decode(raw, type=self._kind)
+            found = decode_checked_if_noted(raw, self._kind)
             if found.format != self._format:
                 raise ConfigError(f"format {found.format}, expected {self._format}")
             self._check(found)
@@ -65,8 +68,7 @@ class DeclarationFile(Generic[D]):
             change = Change(before)
             yield change
             if change.now != before:
-                encoded = msgspec.json.format(msgspec.json.encode(change.now), indent=1)
-                replace_file(folder / self.name, encoded + b"\n")
+                replace_file(folder / self.name, encode_checked(change.now))
 
 
 class Change(Generic[D]):

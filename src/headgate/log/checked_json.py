@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 _CHECKSUM = "crc"
 _MISSING = object()
 
 
-def encode_checked(fields: dict[str, Any]) -> bytes:
-    """The bytes of a file with these fields, a line for each."""
+def encode_checked(content: object) -> bytes:
+    """The bytes of a file with the fields of a struct or a dict, a line for each."""
+    fields: dict[str, Any] = msgspec.to_builtins(content, str_keys=True)
     encoded = msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)})
     return msgspec.json.format(encoded, indent=1) + b"\n"
 
@@ -27,10 +30,10 @@ def decode_checked(raw: bytes) -> tuple[dict[str, Any], str | None]:
     return fields, _fault(fields, noted)
 
 
-def decode_checked_if_noted(raw: bytes) -> bytes:
-    """The other fields of a file as JSON; a file without a checksum is accepted as it is.
+def decode_checked_if_noted(raw: bytes, kind: type[T]) -> T:
+    """The other fields of a file, as a `kind`; a file without a checksum is accepted as it is.
 
-    Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum.
+    Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum, and for fields that are none of a `kind`.
     """
     fields, noted = _decoded(raw)
     if noted is not _MISSING and (fault := _fault(fields, noted)) is not None:
@@ -38,7 +41,7 @@ def decode_checked_if_noted(raw: bytes) -> bytes:
             f"{fault}: it is damaged, or was changed by hand; restore it, or remove its line {_CHECKSUM!r} to have it "
             "taken as it is"
         )
-    return msgspec.json.encode(fields)
+    return msgspec.convert(fields, kind, str_keys=True)
 
 
 def _decoded(raw: bytes) -> tuple[dict[str, Any], object]:

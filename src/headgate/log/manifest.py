@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from headgate.errors import LogError
+from headgate.log.checked_json import decode_checked_if_noted, encode_checked
 from headgate.log.files import replace_file, storage_error, sync_folder
 from headgate.log.root import STREAMS_FOLDER
 from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, folder_name, staging_folder
@@ -135,8 +136,7 @@ class ManifestFolder(Generic[M]):
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(self.folder)
-        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-        replace_file(path.parent / _COMPLETED if is_done else path, encoded)
+        replace_file(path.parent / _COMPLETED if is_done else path, encode_checked(manifest))
 
     def complete(self, manifest: M) -> None:
         """Mark a batch as done, under the lock; marking it twice is harmless."""
@@ -293,7 +293,7 @@ def _decoded(path: str, _inode: int, _modified_ns: int, manifest_type: Any, form
     """The manifest at a path. Cached: it is read for every output of a batch, and never changes under its inode."""
     raw = Path(path).read_bytes()
     try:
-        manifest = msgspec.json.decode(raw, type=manifest_type)
+        manifest = decode_checked_if_noted(raw, manifest_type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogError(f"not a manifest of a batch: {error}", path=path) from error
     if manifest.format not in formats:

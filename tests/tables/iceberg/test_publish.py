@@ -21,11 +21,12 @@ from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
 
 from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, column_files, declare_columns, drop_columns
-from headgate.errors import ConfigError, PreconditionFailedError, ResourceNotFoundError, SinkError
+from headgate.errors import ConfigError, LogError, PreconditionFailedError, ResourceNotFoundError, SinkError
 from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
 from headgate.log.derived import GRACE_MS
 from headgate.tables.iceberg import CatalogLocation, PublishReport, drop_table, list_tables, upkeep
 from headgate.tables.iceberg.offsets import OffsetRanges
+from headgate.tables.iceberg.waste import Waste
 from iceberg_tables import COLUMNS, NAME, WRITES, assert_has, build, publish, rows, stream_with_files, summaries
 from match_indexes import append, create
 from nursery import Nursery
@@ -406,6 +407,21 @@ def killed_at_random(
         append(stream, WRITES[:20])
         build(stream)
     assert_nothing_is_left(stream, place)
+
+
+def test_a_damaged_list_of_unused_files_deletes_none(stream: Stream, place: CatalogLocation) -> None:
+    publish(stream, place)
+    with place.opened() as catalog:
+        table = catalog.load_table(NAME)
+        waste = Waste(stream, table)
+        waste.add(["file:///warehouse/unused.parquet"])
+        (path,) = derived_folder(stream).glob("iceberg-*.json")
+        path.write_bytes(path.read_bytes().replace(b"unused", b"wanted"))
+        with pytest.raises(LogError, match="their checksum is") as raised:
+            Waste(stream, table)
+    assert raised.value.path == path
+    with pytest.raises(LogError, match="not a list of a table's files"):
+        publish(stream, place)
 
 
 def test_a_table_of_another_stream_is_refused_and_named(stream: Stream, place: CatalogLocation, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Files of a table that may become unused, listed beforehand: so the next publisher after a kill removes them.
 
-    <derived folder>/iceberg-<id of the table>.json     locations; replaced by rename, gone when there are none
+    <derived folder>/iceberg-<id of the table>.json     locations and a checksum; replaced by rename, gone when empty
     <derived folder>/iceberg.lock                       held by the publisher of the stream
 
 Two kinds are listed: data files before they are stored, and files that only snapshots about to expire have.
@@ -19,7 +19,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.errors import LogError
-from headgate.log import Stream, derived_folder, make_derived_folder, remove_file, replace_file, storage_error
+from headgate.log import (
+    Stream,
+    decode_checked_if_noted,
+    derived_folder,
+    encode_checked,
+    make_derived_folder,
+    remove_file,
+    replace_file,
+    storage_error,
+)
 
 _LOCK_NAME = "iceberg.lock"
 
@@ -40,6 +49,10 @@ def publishing(stream: Stream) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    locations: tuple[str, ...]
 
 
 class Waste:
@@ -84,7 +97,7 @@ class Waste:
         if locations == self._locations:
             return
         if locations:
-            replace_file(self._path, msgspec.json.format(msgspec.json.encode(sorted(locations)), indent=1) + b"\n")
+            replace_file(self._path, encode_checked(_File(tuple(sorted(locations)))))
         else:
             remove_file(self._path)
         self._locations = locations
@@ -105,8 +118,11 @@ def reached_by(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
 
 def _read(path: Path) -> set[str]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=set[str])
+        return set(decode_checked_if_noted(path.read_bytes(), _File).locations)
     except FileNotFoundError:
         return set()
     except (OSError, ValueError) as error:
-        raise LogError(f"not a list of a table's files: {error}; remove it", path=path) from error
+        raise LogError(
+            f"not a list of a table's files: {error}; removing it may leave files that the table does not need",
+            path=path,
+        ) from error

@@ -16,7 +16,8 @@ _MISSING = object()
 def encode_checked(content: object) -> bytes:
     """The bytes of a file with the fields of a struct or a dict, a line for each."""
     fields: dict[str, Any] = msgspec.to_builtins(content, str_keys=True)
-    encoded = msgspec.json.encode(fields | {_CHECKSUM: _checksum(fields)})
+    # It comes first: users remove its line, and the line before would keep its comma.
+    encoded = msgspec.json.encode({_CHECKSUM: _checksum(fields)} | fields)
     return msgspec.json.format(encoded, indent=1) + b"\n"
 
 

@@ -151,6 +151,7 @@ def test_what_was_not_given_up_is_there_at_its_offset(
         pytest.param(_bits, "3/141", id="a record has another id"),
         pytest.param(_bits, "1/126", id="a header has another id and time"),
         pytest.param(_insert, "524676633/5", id="a record has an epoch that no chunk may have"),
+        pytest.param(_bits, "2462501188/3", id="a header has a longer trailer, and the record behind another id"),
         pytest.param(_zeros, "20261129/75", id="a record has another id, and the header's first byte is gone"),
     ],
 )

@@ -161,6 +161,8 @@ class _Chunks:
         self.is_cut = False
         self.cut_offset: int | None = None
         self.stop = f.FILE_HEAD_BYTES
+        self._least_place = f.FILE_HEAD_BYTES
+        """The next chunk begins here at the earliest: the end of the last one is only what its header says."""
         self.damages: list[Damage] = []
         with opened(segment.segment_path) as descriptor:
             self.index = f.INDEX_HEAD + b"".join(self._records(descriptor))
@@ -195,6 +197,7 @@ class _Chunks:
                     return
                 self.damages.append(damage)
             yield f.encode_index_record(header.chunk_id, header.timestamp_ms, header.epoch, position, header.chunk_type)
+            self._least_place = position + f.CHUNK_HEADER_BYTES
             position, expected = stop, header.next_chunk_id
             self.stop = stop
         if segment.stop_offset is None:
@@ -210,7 +213,7 @@ class _Chunks:
         In the last segment this is damage only if readers saw a chunk there or behind: a crash leaves bytes, too.
         """
         if self._segment.is_newest:
-            if self._is_surveyed or not goes_on(self._segment, self.stop, expected, count):
+            if self._is_surveyed or not goes_on(self._segment, self._least_place, expected, count):
                 return
             if self._cuts:
                 self.cut_offset = expected

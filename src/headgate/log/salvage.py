@@ -182,6 +182,9 @@ class _Surveyor:
                 found.parts.append(front)
             found.keep(position + len(front or b""), stop - trailer)
             self._last = header
+            if stop - trailer in self._rows:
+                # What seemed to be its trailer is the next chunk.
+                stop -= trailer
             row = self._rows.get(position, count)
             # Behind a damaged part, the index says how many chunks that had.
             is_own = row < len(self._records) and self._records[row].chunk_id == header.chunk_id

@@ -83,7 +83,7 @@ def seal_of(reader: SegmentReader) -> Seal:
     for start in range(0, count, _ROWS_AT_ONCE):
         headers = reader.headers(start, min(start + _ROWS_AT_ONCE, count))
         parts.append(crcs_of_ranges(headers.data, headers.starts, headers.front_lengths))
-    index = reader.segment.index_path.read_bytes()
+    index = reader.index_bytes()
     return Seal(reader.stop_position, len(index), zlib.crc32(index), np.concatenate(parts))
 
 

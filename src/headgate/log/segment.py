@@ -305,6 +305,10 @@ class SegmentReader:
 
     # the index
 
+    def index_bytes(self) -> bytes:
+        """The bytes of the index file that is open, which may be gone by its name."""
+        return read_all(self._index_fd, os.fstat(self._index_fd).st_size, 0)
+
     def chunks(self, *, refresh: bool = False) -> ChunkTable:
         """The table of the chunks that exist, read once; with `refresh`, chunks written since are added.
 

@@ -22,6 +22,7 @@ from headgate.log.remote import cache, partial_file, storage
 from headgate.log.remote.cache import sweep_cache
 from headgate.log.remote.catalogue import CATALOGUE_NAME, load_catalogue
 from headgate.log.remote.mover import delete_remote, move_segments, unmoved_bytes
+from headgate.log.seal import seal_of
 from headgate.scan import Cursor, ScanRequest
 from log_streams import read_messages
 
@@ -199,8 +200,9 @@ def test_a_reader_that_is_open_goes_on_after_the_cache_was_emptied(
         segment = writer.stream.segments()[0]
         with segment.open() as reader:
             stop = int(reader.chunks().position[1])
-            first = reader.read(8, stop).tobytes()
+            first, seal = reader.read(8, stop).tobytes(), seal_of(reader).encode()
             assert sweep_cache(own_cache, most_bytes=0) > 0 and not segment.segment_path.exists()
+            assert seal_of(reader).encode() == seal
             assert reader.read(8, reader.stop_position)[: len(first) - 8].tobytes() == first[:-8]
         assert read_messages(writer.stream) == before
 

@@ -199,5 +199,5 @@ def test_an_error_of_the_file_system_is_one_of_the_stream(broker: Broker) -> Non
     with pytest.raises(LogError, match="reading failed"):
         scan(consumer)
     with pytest.raises(LogError, match="reading failed"):
-        session.resolve_offset("s", OffsetSpecification.last())
+        session.resolution("s", OffsetSpecification.last())()
     index.rmdir()

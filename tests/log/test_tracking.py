@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,11 +76,13 @@ def test_the_state_is_read_again_when_retention_deleted_what_was_newest(
         for _ in range(5):
             writer.append([(b"m", None)], now_ms=1)
     now = stream.segments()
-    listings = [now[:1], now]
+    # As it was listed while it was the newest.
+    before = [replace(now[0], is_newest=True, stop_offset=None)]
+    listings = [before, now]
     delete_pair(stream.path, now[0].first_chunk_id)
     monkeypatch.setattr(Stream, "segments", lambda _: listings.pop(0))
     assert read_tracking(stream).offsets == {b"c": 7}
-    listings = [now[:1], now]
+    listings = [before, now]
     assert stream.next_offset() == now[-1].first_chunk_id + 2
 
 

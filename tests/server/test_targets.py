@@ -149,9 +149,9 @@ NAMES_A_TARGET = {
 NAMES_NONE = {
     "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic", "declare_stream",
     "delete_exchange", "delete_stream", "exchange", "group_view", "is_stored_remotely", "message_consumer",
-    "message_topic",
-    "needs_headers", "partitions", "publishers", "purge", "queue_depth", "read_message", "reads", "recall_message",
-    "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolution", "resolve_offset",
+    "message_read", "message_topic",
+    "needs_headers", "partitions", "publishers", "purge", "queue_depth", "reads", "recall_message",
+    "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolution",
     "route_super_stream",
     "session_receiver", "store_offset", "stored_offset", "stream_info", "streams", "subscription_of", "tell_deleted",
     "topic_kind", "topic_of", "uses",

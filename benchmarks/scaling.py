@@ -141,7 +141,7 @@ def cluster(workers: int, folder: str) -> Iterator[str]:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
-    java_home = choose_java(os.environ).java_home
+    java_home = choose_java().java_home
     environment = os.environ if java_home is None else {**os.environ, "JAVA_HOME": str(java_home)}
     wanted: list[tuple[str, ...]] = [("master.Master", "--port", str(port))]
     wanted += [("worker.Worker", "--cores", "1", "--memory", "4g", "--work-dir", folder, master)] * workers

@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from headgate.log.runs import Entries, Run, build_runs
     from headgate.log.salvage import GivenUp
     from headgate.log.segment import Segment, SegmentReader, memory_of
+    from headgate.log.segment_list import SegmentList
     from headgate.log.settings import (
         DEFAULT_MAX_SEGMENT_SIZE_BYTES,
         MAX_INITIAL_OFFSET,
@@ -167,7 +168,7 @@ if TYPE_CHECKING:
         write_sidecar,
     )
     from headgate.log.staging import PRIVATE_FOLDER, StagedChunks, StagedFile, StagingFile, add_to_each
-    from headgate.log.stream import Attachment, SegmentList, Stream
+    from headgate.log.stream import Attachment, Stream
     from headgate.log.table import ChunkTable
     from headgate.log.tail import StreamTail, read_tail
     from headgate.log.tracking import TrackingState, read_tracking

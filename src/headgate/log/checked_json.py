@@ -34,7 +34,7 @@ def decode_checked(raw: bytes) -> tuple[dict[str, Any], str | None]:
 def decode_checked_if_noted(raw: bytes, kind: type[T]) -> T:
     """The other fields of a file, as a `kind`; a file without a checksum is accepted as it is.
 
-    Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum, and for fields that are none of a `kind`.
+    Raises as `decode_checked`; msgspec.DecodeError for a wrong checksum, and where a `kind` cannot have these fields.
     """
     fields, noted = _decoded(raw)
     if noted is not _MISSING and (fault := _fault(fields, noted)) is not None:

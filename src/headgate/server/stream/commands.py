@@ -15,6 +15,7 @@ from headgate.protocols.stream import frames as f
 from headgate.server.context import ServerContext
 from headgate.server.flow_control import FlowControl, Waiting
 from headgate.server.pump import Pump
+from headgate.server.storage_reads import read_stream
 from headgate.server.stream.administration import Administration
 from headgate.server.stream.outlet import Outlet
 from headgate.server.stream.publishers import Publishers
@@ -153,23 +154,18 @@ class Commands:
         self._connection.send(msgspec.structs.replace(reply, correlation_id=request.correlation_id))
 
     def _resolve_offset(self, request: f.ResolveOffsetSpecification) -> None:
-        def resolved(reply: f.Reply | BaseException) -> None:
+        def resolved(reply: f.Reply | HeadgateError) -> None:
             if self._has_ended:
                 return
             if isinstance(reply, HeadgateError):
                 self._refuse(request, reply)
-            elif isinstance(reply, BaseException):
-                raise reply
             else:
                 self._reply(request, reply)
             self._outlet.flush()
 
         try:
             resolve = self._administration.resolution(request)
-            if self._session.is_stored_remotely(request.stream):
-                self._transport.run_in_storage(resolve, resolved)
-            else:
-                self._reply(request, resolve())
+            read_stream(self._transport, self._session, request.stream, resolve, resolved)
         except HeadgateError as error:
             self._refuse(request, error)
 

@@ -1,4 +1,4 @@
-"""Reads that a request waits for: in a thread of their own where object storage may have to be asked."""
+"""Reads of streams for requests, which are refused where the read fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headgate.broker import Session
 from headgate.errors import HeadgateError
 from headgate.protocols.rocketmq.remoting import Command
 from headgate.server.rocketmq.remoting.answers import Answer, refusal
+from headgate.server.storage_reads import read_stream
 from headgate.server.transport import Transport
 
 T = TypeVar("T")
@@ -24,20 +25,15 @@ class StreamReads:
     def run(
         self, session: Session, command: Command, stream: str, read: Callable[[], T], then: Callable[[T], None]
     ) -> None:
-        """Read of a stream for a request, and go on with the result, at once where all of the stream is here.
+        """Read of a stream for a request, and go on with the result; an error is the request's refusal.
 
-        Raises HeadgateError; what is found later is the request's refusal.
+        Raises as `read_stream`.
         """
-        if not session.is_stored_remotely(stream):
-            then(read())
-            return
 
-        def done(result: T | BaseException) -> None:
+        def done(result: T | HeadgateError) -> None:
             if isinstance(result, HeadgateError):
                 self._answer(command, refusal(command, result))
-            elif isinstance(result, BaseException):
-                raise result
             else:
                 then(result)
 
-        self._transport.run_in_storage(read, done)
+        read_stream(self._transport, session, stream, read, done)

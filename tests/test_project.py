@@ -229,3 +229,10 @@ def test_readme_links_and_documentation_links_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    navigation = (PROJECT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    pages = {str(page.relative_to(PROJECT / "docs")) for page in (PROJECT / "docs").rglob("*.md")}
+    without = {page for page in pages if page not in navigation.split() and not page.endswith(".template.md")}
+    assert sorted(without) == [], "name each in the nav of mkdocs.yml"

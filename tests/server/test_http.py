@@ -19,7 +19,10 @@ from headgate.derived.match_index import FilterRegistry, IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.server import http, http_server
+from headgate.server import http_server
+from headgate.server.api import api_groups
+from headgate.server.http import application
+from headgate.server.http.dispatcher import REQUESTS
 from headgate.server.transport import Peer
 from server.links import FakeLink
 from server.running import RunningServer, running_server
@@ -77,7 +80,13 @@ def test_lists_need_a_login(running: RunningServer, path: str) -> None:
     method = "DELETE" if "/" in path else "GET"
     assert request(running, f"/api/{path}", method=method)[0] == 401
     status, text = request(running, f"/api/{path}", method=method, user=("guest", "wrong"))
-    assert status == 401 and json.loads(text) == {"error": "Login was refused"}
+    assert status == 401 and json.loads(text) == {
+        "type": "about:blank",
+        "title": "Unauthorized",
+        "status": 401,
+        "detail": "Login was refused",
+        "error": "Login was refused",
+    }
 
 
 def test_wrong_passwords_are_answered_late_and_in_the_end_not_looked_at(tmp_path: Path) -> None:
@@ -288,12 +297,13 @@ def test_credentials_that_are_no_ascii_are_refused_as_others(
 
 
 def test_a_body_that_its_client_cuts_off_ends_quietly(running: RunningServer) -> None:
-    site = http._Site(running.context, running.server._event_loop).application()
+    site = application(running.context, running.server._event_loop, api_groups(running.context))
     told = iter([{"type": "http.request", "body": b'{"pass', "more_body": True}, {"type": "http.disconnect"}])
     scope = {
         "type": "http",
         "method": "PUT",
         "path": "/api/users/new",
+        "raw_path": b"/api/users/new",
         "query_string": b"",
         "headers": [(b"authorization", b"Basic Z3Vlc3Q6Z3Vlc3Q=")],
         "client": ("127.0.0.1", 1),
@@ -377,10 +387,10 @@ def test_requests_that_wait_are_limited_and_health_is_not(tmp_path: Path) -> Non
         given, slow = running.context.authenticator, SlowAuthenticator()
         running.context.authenticator = cast(Any, slow)
         asking = []
-        for _ in range(http._REQUESTS):
+        for _ in range(REQUESTS):
             asking.append(client := stack.enter_context(connected(running)))
             client.sendall(b"GET /api/streams HTTP/1.1\r\nConnection: close\r\n" + AS_GUEST + b"\r\n")
-        running.until(lambda: len(slow.waiting) == http._REQUESTS)
+        running.until(lambda: len(slow.waiting) == REQUESTS)
         assert request(running, "/api/streams", user=GUEST)[0] == 503
         assert request(running, "/health/live")[0] == 200
         # It comes later than them, and when it is cut off they were looked at.

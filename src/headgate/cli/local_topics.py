@@ -75,10 +75,10 @@ class _Asking:
 
     def begin(self, broker: Broker, lock_timeout_s: float) -> None:
         """Take the broker, which needs `wake` to be made."""
-        from headgate.server import TopicRequests
+        from headgate.server import Router, topic_groups
 
         self._broker = broker
-        self._requests = TopicRequests(broker)
+        self._router = Router(topic_groups(broker))
         self._lock_timeout_s = lock_timeout_s
         self._tick()
 
@@ -111,10 +111,8 @@ class _Asking:
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:
         """The answer to a request; waits while another process writes the stream."""
-        from headgate.server import TopicRequest
-
-        texts = {name: str(value) for name, value in query.items()}
-        request = TopicRequest(method, tuple(path), texts, b"" if body is None else msgspec.json.encode(body))
+        texts = {name: [str(value)] for name, value in query.items()}
+        data = b"" if body is None else msgspec.json.encode(body)
         self._has_changed |= method != "GET"
         wait = patient(self._lock_timeout_s)
         tries = 0
@@ -122,7 +120,9 @@ class _Asking:
             try:
                 if path[0] == "topics" and path[1:] and (method, len(path)) != ("PUT", 2):
                     self._decide(path[1])
-                answer = self._loop.run_until_complete(self._requests.answer(request, _USER))
+                answer = self._loop.run_until_complete(
+                    self._router.answer(method, tuple(path), texts, data, user=_USER)
+                )
                 return msgspec.json.decode(msgspec.json.encode(answer.value, enc_hook=str))
             except StreamLockedError:
                 tries += 1

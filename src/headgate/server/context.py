@@ -35,6 +35,8 @@ class ServerContext:
     requesters: dict[str, GiveReply] = field(default_factory=dict)
     """Clients of RocketMQ's classic protocol that may wait for replies, by the ids that they give themselves."""
     listeners: Listeners = field(default_factory=Listeners)
+    has_counted: bool = False
+    """Whether the files that messages are counted from were read once."""
     is_started: bool = False
     """Whether the server has started and is not stopping."""
 

@@ -5,10 +5,12 @@ HTTP and the command line share them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
 
@@ -92,6 +94,16 @@ def count_messages(streams: Iterable[BrokerStream]) -> None:
     """Read the files that the messages of streams are counted from, ahead of lists. In any thread."""
     for stream in streams:
         stream.messages_from(0)
+
+
+async def counted(context: ServerContext) -> None:
+    """Before the first count of messages, read all index files in a thread, which may take seconds.
+
+    Later counts read only what was written since.
+    """
+    if not context.has_counted:
+        await asyncio.to_thread(count_messages, list(open_streams(context.broker)))
+        context.has_counted = True
 
 
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
@@ -447,7 +459,7 @@ def user_rows(users: Users) -> Iterator[Row]:
 class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """New values for arguments of a stream, by their names without `x-`; null removes an argument."""
 
-    arguments: dict[str, object]
+    arguments: dict[str, Any]
 
 
 class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,9 +15,11 @@ import contextlib
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from headgate.broker import (
     EXCHANGE_KINDS,
@@ -35,6 +37,7 @@ from headgate.errors import AccessRefusedError, HeadgateError, PreconditionFaile
 from headgate.protocols.sasl import Mechanism
 from headgate.server import listings as lists
 from headgate.server.context import ServerContext
+from headgate.server.http import Answer, Call, Endpoint, Group
 from headgate.server.identity import NODE, VERSION
 from headgate.server.listening_sockets import ENCRYPTED, protocol_of
 from headgate.server.metrics import open_descriptors, resident_bytes
@@ -42,21 +45,6 @@ from headgate.topic import QUEUE_SUBSCRIPTION, SubscriptionName
 from headgate.version import __version__
 
 Row = dict[str, Any]
-Answer = tuple[int, object]
-
-PATHS = (
-    "overview",
-    "cluster-name",
-    "whoami",
-    "aliveness-test",
-    "queues",
-    "exchanges",
-    "bindings",
-    "vhosts",
-    "nodes",
-    "health",
-)
-"""The first parts of the paths that are answered here."""
 
 _VHOST = "/"
 _DEFAULT_EXCHANGE = "amq.default"
@@ -103,8 +91,47 @@ class Rates:
         self._samples = {key: samples for key, samples in self._samples.items() if samples[-1][0] >= oldest_s}
 
 
-class Management:
-    """Answers the requests of one listener."""
+def management_group(context: ServerContext) -> Group:
+    """The endpoints, in RabbitMQ's form."""
+    return Group(
+        "What monitors of RabbitMQ ask for",
+        "Read-only, in the form of RabbitMQ's management plug-in; shows what the user may read.",
+        tuple(_endpoints(_Management(context))),
+        is_foreign=True,
+    )
+
+
+def _endpoints(management: _Management) -> Iterator[Endpoint]:
+    def get(path: str, summary: str, handler: Callable[[Call], Awaitable[Answer]], **more: Any) -> Endpoint:
+        async def answer(call: Call) -> Answer:
+            await management.prepare()
+            return await handler(call)
+
+        return Endpoint("GET", path, summary, answer, **{"answer": Row, **more})
+
+    listed = {"query": PageQuery, "answer": list[Row] | Row}
+    yield get("overview", "The server, its listeners and totals; the user of the request.", management.overview)
+    yield get("cluster-name", "The name of the node.", management.cluster_name)
+    yield get("whoami", "The user of the request.", management.who)
+    yield get("aliveness-test/{vhost}", "Whether the virtual host is there.", management.aliveness)
+    yield get("queues", "Streams and subscriptions as queues.", management.queues, **listed)
+    yield get("queues/{vhost}", "The same.", management.queues, **listed)
+    yield get("queues/{vhost}/{queue}", "One queue.", management.queue)
+    yield get("exchanges", "Exchanges.", management.exchanges, **listed)
+    yield get("exchanges/{vhost}", "The same.", management.exchanges, **listed)
+    yield get("exchanges/{vhost}/{exchange}", "One exchange.", management.exchange)
+    yield get("bindings", "Bindings.", management.bindings, **listed)
+    yield get("bindings/{vhost}", "The same.", management.bindings, **listed)
+    yield get("vhosts", "The virtual host, as a list.", management.virtual_hosts, answer=list[Row])
+    yield get("vhosts/{vhost}", "The virtual host.", management.virtual_host)
+    yield get("nodes", "The node, as a list.", management.nodes, answer=list[Row])
+    yield get("nodes/{node}", "The node.", management.node)
+    for path in ("health/checks/{check}", "health/checks/{check}/{argument}"):
+        yield get(path, "A health check: 200 or 503.", management.health)
+
+
+class _Management:
+    """Answers the requests of one server."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -112,42 +139,78 @@ class Management:
         self._rates = Rates(context.clock.monotonic_s)
         self._began_s = context.clock.monotonic_s()
 
-    def answer(self, path: tuple[str, ...], query: Mapping[str, str], user: str) -> Answer:
-        """Status and body for the parts of a path, without their percent encoding.
-
-        Raises ResourceNotFoundError for a path or an object that does not exist, AccessRefusedError, LogError.
-        """
+    async def prepare(self) -> None:
+        """Before each answer: messages can be counted, and old rates are dropped."""
+        await lists.counted(self._context)
         self._rates.forget()
-        match path:
-            case ("overview",):
-                return 200, self._overview(user)
-            case ("cluster-name",):
-                return 200, {"name": NODE}
-            case ("whoami",):
-                return 200, {"name": user, "tags": list(self._broker.users.get(user).tags), "is_internal_user": True}
-            case ("aliveness-test", "/"):
-                return 200, {"status": "ok"}
-            case ("queues",) | ("queues", "/"):
-                return 200, _page(self._queues(user), query)
-            case ("queues", "/", name):
-                return 200, self._queue(name, user)
-            case ("exchanges",) | ("exchanges", "/"):
-                return 200, _page(map(_exchange_row, self._exchanges(user)), query)
-            case ("exchanges", "/", name):
-                return 200, _named(map(_exchange_row, self._exchanges(user)), name.replace(_DEFAULT_EXCHANGE, ""))
-            case ("bindings",) | ("bindings", "/"):
-                return 200, _page(self._bindings(user), query)
-            case ("vhosts",):
-                return 200, [self._virtual_host(user)]
-            case ("vhosts", "/"):
-                return 200, self._virtual_host(user)
-            case ("nodes",):
-                return 200, [self._node()]
-            case ("nodes", name) if name == NODE:
-                return 200, self._node()
-            case ("health", "checks", *check):
-                return self._health(check)
-        raise ResourceNotFoundError("nothing is served at this path", subject="/api/" + "/".join(path))
+
+    async def overview(self, call: Call) -> Answer:
+        """Our overview together with RabbitMQ's: equal names mean the same in both."""
+        return Answer(self._overview(call.user))
+
+    async def cluster_name(self, _call: Call) -> Answer:
+        """The name of the one node."""
+        return Answer({"name": NODE})
+
+    async def who(self, call: Call) -> Answer:
+        """The user of the call."""
+        tags = list(self._broker.users.get(call.user).tags)
+        return Answer({"name": call.user, "tags": tags, "is_internal_user": True})
+
+    async def aliveness(self, call: Call) -> Answer:
+        """Whether the virtual host is there."""
+        _check_virtual_host(call)
+        return Answer({"status": "ok"})
+
+    async def queues(self, call: Call) -> Answer:
+        """Streams and subscriptions as queues."""
+        _check_virtual_host(call)
+        return Answer(_page(self._queues(call.user), call.query))
+
+    async def queue(self, call: Call) -> Answer:
+        """One of them."""
+        _check_virtual_host(call)
+        return Answer(self._queue(call.names["queue"], call.user))
+
+    async def exchanges(self, call: Call) -> Answer:
+        """Exchanges."""
+        _check_virtual_host(call)
+        return Answer(_page(map(_exchange_row, self._exchanges(call.user)), call.query))
+
+    async def exchange(self, call: Call) -> Answer:
+        """One of them; in a path the exchange without a name has one."""
+        _check_virtual_host(call)
+        name = call.names["exchange"].replace(_DEFAULT_EXCHANGE, "")
+        return Answer(_named(map(_exchange_row, self._exchanges(call.user)), name))
+
+    async def bindings(self, call: Call) -> Answer:
+        """Bindings."""
+        _check_virtual_host(call)
+        return Answer(_page(self._bindings(call.user), call.query))
+
+    async def virtual_hosts(self, call: Call) -> Answer:
+        """The one virtual host, as a list."""
+        return Answer([self._virtual_host(call.user)])
+
+    async def virtual_host(self, call: Call) -> Answer:
+        """The one virtual host."""
+        _check_virtual_host(call)
+        return Answer(self._virtual_host(call.user))
+
+    async def nodes(self, _call: Call) -> Answer:
+        """The one node, as a list."""
+        return Answer([self._node()])
+
+    async def node(self, call: Call) -> Answer:
+        """The one node."""
+        if call.names["node"] != NODE:
+            raise ResourceNotFoundError(f"there is one node, {NODE}", subject=call.names["node"])
+        return Answer(self._node())
+
+    async def health(self, call: Call) -> Answer:
+        """A health check."""
+        argument = call.names.get("argument")
+        return self._health([call.names["check"], *([] if argument is None else [argument])])
 
     # queues
 
@@ -510,16 +573,22 @@ def _named(rows: Iterable[Row], name: str) -> Row:
     raise ResourceNotFoundError("nothing of that name", subject=name)
 
 
-def _page(rows: Iterable[Row], query: Mapping[str, str]) -> object:
+class PageQuery(msgspec.Struct, frozen=True):
+    """A page of a list; without `page` the whole list. Other parameters are ignored, as clients send many."""
+
+    page: Annotated[int, msgspec.Meta(ge=1, description="The page, from 1 on.")] | None = None
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_PAGE_ROWS, description="Rows of a page.")] = _PAGE_ROWS
+    name: Annotated[str, msgspec.Meta(description="Only rows whose name has this text; with `page`.")] = ""
+    use_regex: Annotated[str, msgspec.Meta(description="`true`: `name` is a regular expression.")] = ""
+
+
+def _page(rows: Iterable[Row], query: PageQuery) -> object:
     """A whole list, or the page of it that the query asks for, filtered by the query's `name`."""
     found = list(rows)
-    if "page" not in query:
+    if query.page is None:
         return found
-    page, size = _positive(query, "page", 1), _positive(query, "page_size", _PAGE_ROWS)
-    if size > _MOST_PAGE_ROWS:
-        raise PreconditionFailedError(f"page_size {size}; expected at most {_MOST_PAGE_ROWS}")
-    wanted = query.get("name", "")
-    if query.get("use_regex") == "true":
+    page, size, wanted = query.page, query.page_size, query.name
+    if query.use_regex == "true":
         check_pattern(wanted)
         kept = [row for row in found if matches(f"(?i:{wanted})", row["name"])]
     else:
@@ -539,16 +608,16 @@ def _page(rows: Iterable[Row], query: Mapping[str, str]) -> object:
     }
 
 
-def _positive(query: Mapping[str, str], name: str, otherwise: int) -> int:
-    text = query.get(name, str(otherwise))
-    if not (text.isascii() and text.isdigit()) or not int(text[:9]):
-        raise PreconditionFailedError(f"{name}={text!r} in the query; expected a number from 1 on")
-    return int(text[:9])
+def _check_virtual_host(call: Call) -> None:
+    """Raise ResourceNotFoundError for another virtual host than the only one."""
+    named = call.names.get("vhost", _VHOST)
+    if named != _VHOST:
+        raise ResourceNotFoundError("there is one virtual host, /", subject=named)
 
 
 def _well(**more: object) -> Answer:
-    return 200, {"status": "ok", **more}
+    return Answer({"status": "ok", **more})
 
 
 def _failed(reason: str, **more: object) -> Answer:
-    return 503, {"status": "failed", "reason": reason, **more}
+    return Answer({"status": "failed", "reason": reason, **more}, 503)

@@ -19,6 +19,7 @@ from headgate.derived.match_index import IndexSettings
 from headgate.errors import ConfigError, StreamLockedError
 from headgate.log import HTTP_NOTE, PRIVATE_FOLDER, Durability, StreamLock, lock_root
 from headgate.server.acceptor import Acceptor
+from headgate.server.api import api_groups
 from headgate.server.authenticator import Authenticator
 from headgate.server.certificates import own_certificate, server_context
 from headgate.server.connection import Connection
@@ -27,7 +28,7 @@ from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, placement_of
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
-from headgate.server.http import site
+from headgate.server.http import Group, application
 from headgate.server.http_server import HttpServer
 from headgate.server.listener_watch import Listener
 from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
@@ -86,6 +87,7 @@ class Server:
         self._grpc: Servicer | None = None
         self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
+        self._api_groups: tuple[Group, ...]
 
     @property
     def ports(self) -> dict[str, int]:
@@ -122,6 +124,7 @@ class Server:
             raise
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
+        self._api_groups = api_groups(self.context)
         self._event_loop.start(self.context)
         self._acceptor.start()
         try:
@@ -214,7 +217,9 @@ class Server:
             return refused(data, name, self.ports, Spoken.HTTP)
 
         http = HttpServer(
-            administration_site(self.context) if is_servicebus else site(self.context, self._event_loop),
+            administration_site(self.context)
+            if is_servicebus
+            else application(self.context, self._event_loop, self._api_groups),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
             encryption=certificate if is_servicebus or is_encrypted else None,

@@ -1,11 +1,11 @@
-"""Bodies of requests about topics, and the changes that they describe."""
+"""Bodies and answers of requests about topics, and the changes that bodies describe."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -19,8 +19,6 @@ from headgate.topic import (
     Subscription,
     creation_of,
 )
-
-T = TypeVar("T")
 
 _TOKEN = re.compile("[0-9a-fA-F]{32}")
 
@@ -75,12 +73,39 @@ class DryRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: int = 3
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
-    """A body as an object of a kind; an empty body is an object without keys. Raises ConfigError."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the body: {error}") from error
+class NamedAnswer(msgspec.Struct, frozen=True):
+    """What was made, changed or deleted."""
+
+    name: str
+
+
+class ChangeAnswer(msgspec.Struct, frozen=True):
+    """The offset from which a change of rules is in force."""
+
+    in_force_from: int
+
+
+class CopiesAnswer(msgspec.Struct, frozen=True):
+    """A page of copies, and the copy at which the next page begins."""
+
+    messages: list[dict[str, Any]]
+    offset: int = msgspec.field(name="from")
+    rule: int
+    next_offset: int
+    """The next offset of the topic's stream: pages end there."""
+
+
+class PurgeAnswer(msgspec.Struct, frozen=True):
+    """How many copies were settled."""
+
+    purged: int
+
+
+class SettleAnswer(msgspec.Struct, frozen=True):
+    """For each token whether the copy was still held; the new end of renewed locks."""
+
+    settled: list[bool]
+    locked_until_ms: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def named_rule(name: str, given: Mapping[str, Any]) -> RuleDefinition:

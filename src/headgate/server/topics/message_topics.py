@@ -1,14 +1,4 @@
-"""Requests about message topics and consumer groups, which RocketMQ's clients use.
-
-    GET    rocketmq/topics          the topics that the user may read
-    GET    rocketmq/topics/T        one, with its queues
-    PUT    rocketmq/topics/T        {"queues", "accepts"}
-    DELETE rocketmq/topics/T
-    GET    rocketmq/groups          the groups that the user may read
-    GET    rocketmq/groups/G        one
-    PUT    rocketmq/groups/G        {"fifo", "max_attempts", "backoff_ms", …}
-    DELETE rocketmq/groups/G
-    POST   rocketmq/groups/G/reset  {"topic", "to", "queue"}: where it goes on; `to` as where a reader begins
+"""Endpoints of message topics and consumer groups, which RocketMQ's clients use.
 
 Fields that are left out of a PUT stay as they are; in something new they have their defaults. The query `only` is as in
 `requests`. The permission patterns of users apply to names of topics and groups: *read* to see one, *configure* to
@@ -46,10 +36,11 @@ from headgate.errors import (
 from headgate.log import OffsetSpecification
 from headgate.protocols.rocketmq import check_group, check_topic
 from headgate.scan import ScanCounters
+from headgate.server.http import Answer, Endpoint, Group, described, stored
 from headgate.server.listings import count_messages, error_of, may_read, open_streams, shown
-from headgate.server.topics.bodies import decoded
+from headgate.server.topics.bodies import NamedAnswer
 from headgate.server.topics.broker_answers import told
-from headgate.server.topics.routes import Answer, Asked, Endpoint
+from headgate.server.topics.calls import PutQuery, TopicCall, TopicEndpoints
 
 Row = dict[str, Any]
 
@@ -69,32 +60,124 @@ class ResetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: int | None = None
 
 
-class MessageTopicRequests:
-    """Answers these requests over one broker, in its loop."""
+def message_topic_group(broker: Broker) -> Group:
+    """The endpoints of message topics and consumer groups."""
+    requests = _MessageTopicRequests(broker)
+    return Group(
+        "Topics and consumer groups of RocketMQ",
+        "Topics and consumer groups that clients of RocketMQ use.",
+        (*requests.topic_endpoints(), *requests.group_endpoints()),
+    )
 
+
+class _MessageTopicRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._make = TopicEndpoints(broker).endpoint
 
-    def routes(self) -> Iterator[Endpoint]:
-        """The paths that are answered here."""
-        yield Endpoint("rocketmq/topics", {"GET": self._topics})
-        topic = {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic}
-        yield Endpoint("rocketmq/topics/{topic}", topic)
-        yield Endpoint("rocketmq/groups", {"GET": self._groups})
-        group = {"GET": self._group, "PUT": self._put_group, "DELETE": self._delete_group}
-        yield Endpoint("rocketmq/groups/{group}", group)
-        yield Endpoint("rocketmq/groups/{group}/reset", {"POST": self._reset_group})
+    def topic_endpoints(self) -> Iterator[Endpoint]:
+        """The endpoints of topics."""
+        yield self._make(
+            "GET",
+            "rocketmq/topics",
+            "Topics that the user may read: `queues`, `accepts`, `messages`, `size_bytes`, `scheduled` (messages for "
+            "later); `error` where one cannot be read.",
+            self._topics,
+            answer=list[Row],
+        )
+        yield self._make(
+            "GET",
+            "rocketmq/topics/{topic}",
+            "One topic with each of its `queues`, and the places of `groups` in them.",
+            self._topic,
+            permission="read the topic",
+            answer=Row,
+        )
+        yield self._make(
+            "PUT",
+            "rocketmq/topics/{topic}",
+            "Makes a topic, or changes one; queues are added, never removed.",
+            self._put_topic,
+            permission="configure the topic",
+            query=PutQuery,
+            body=MessageTopicBody,
+            example={"queues": 8, "accepts": ["normal", "delay"]},
+            answer=Row,
+            statuses=(201, 200),
+            errors=(409,),
+        )
+        yield self._make(
+            "DELETE",
+            "rocketmq/topics/{topic}",
+            "Deletes a topic with its queues and messages; publishers and consumers are told.",
+            self._delete_topic,
+            permission="configure the topic",
+            answer=NamedAnswer,
+        )
+
+    def group_endpoints(self) -> Iterator[Endpoint]:
+        """The endpoints of consumer groups."""
+        a_group = "rocketmq/groups/{group}"
+        yield self._make(
+            "GET",
+            "rocketmq/groups",
+            "Groups that the user may read: settings, `members`, `queues` in which they have a place, `lag`, "
+            "`claimed`, `available`, `moving`; sums of `counters` and `reading` since the server opened the queues.",
+            self._groups,
+            answer=list[Row],
+        )
+        yield self._make(
+            "GET",
+            a_group,
+            "One group, with the ids of its `members`, and `places`: `topic`, `queue`, `committed_offset` (the lowest "
+            "that is not settled), `position`, `next_offset`, counts, `counters` and `reading`.",
+            self._group,
+            permission="read the group",
+            answer=Row,
+        )
+        yield self._make(
+            "PUT",
+            a_group,
+            "Makes a group, or changes its settings.",
+            self._put_group,
+            permission="configure the group",
+            query=PutQuery,
+            body=described(Row, "Settings of the group."),
+            example={"fifo": True, "max_attempts": 5, "backoff_ms": [1000, 5000]},
+            answer=Row,
+            statuses=(201, 200),
+            errors=(409,),
+        )
+        yield self._make(
+            "POST",
+            f"{a_group}/reset",
+            "Moves the place of a group in one queue of a topic, or without `queue` in all; `to` is `first`, `next`, "
+            "an offset, an interval (`10m`) or an ISO time.",
+            self._reset_group,
+            permission="configure the group, read the topic",
+            body=ResetBody,
+            example={"topic": "orders", "to": "first", "queue": 0},
+            answer=Row,
+        )
+        yield self._make(
+            "DELETE",
+            a_group,
+            "Deletes a group and its places; its dead letters stay.",
+            self._delete_group,
+            permission="configure the group",
+            answer=NamedAnswer,
+        )
 
     # topics
 
-    async def _topics(self, asked: Asked) -> Answer:
+    async def _topics(self, call: TopicCall) -> Answer:
         await self._count(open_streams(self._broker))
-        return Answer(list(message_topic_rows(self._broker, asked.session.user)))
+        return Answer(list(message_topic_rows(self._broker, call.session.user)))
 
-    async def _topic(self, asked: Asked) -> Answer:
-        self._check_readable(asked, asked.topic)
+    async def _topic(self, call: TopicCall) -> Answer:
+        self._check_readable(call, call.topic)
         broker = self._broker
-        topic = broker.message_topics.get(asked.topic)
+        topic = broker.message_topics.get(call.topic)
         await self._count(broker.catalogue.get(name) for name in topic.streams)
         queues = [queue_row(broker, number, name) for number, name in enumerate(topic.streams)]
         places = [
@@ -102,57 +185,58 @@ class MessageTopicRequests:
         ]
         return Answer({**message_topic_row(broker, topic), "queues": queues, "groups": places})
 
-    async def _put_topic(self, asked: Asked) -> Answer:
-        given, topics = decoded(asked.request.body, MessageTopicBody), self._broker.message_topics
-        self._check_may_change(asked, asked.topic)
-        is_new = _is_new(asked, topics.find(asked.topic) is not None, asked.topic)
+    async def _put_topic(self, call: TopicCall) -> Answer:
+        given, topics = call.body, self._broker.message_topics
+        self._check_may_change(call, call.topic)
+        is_new = _is_new(call, topics.find(call.topic) is not None, call.topic)
         if is_new:
-            _check_name(check_topic, asked.topic)
+            _check_name(check_topic, call.topic)
             accepts = list(MessageKind) if given.accepts is None else given.accepts
-            made = topics.create(asked.topic, given.queues, accepts)
+            made = topics.create(call.topic, given.queues, accepts)
         else:
-            made = topics.change(asked.topic, queues=given.queues, accepts=given.accepts)
-        return Answer(message_topic_row(self._broker, made), is_new)
+            made = topics.change(call.topic, queues=given.queues, accepts=given.accepts)
+        return stored(message_topic_row(self._broker, made), is_new=is_new)
 
-    async def _delete_topic(self, asked: Asked) -> Answer:
-        self._check_may_change(asked, asked.topic)
-        self._broker.message_topics.delete(asked.topic)
-        return Answer({"name": asked.topic})
+    async def _delete_topic(self, call: TopicCall) -> Answer:
+        self._check_may_change(call, call.topic)
+        self._broker.message_topics.delete(call.topic)
+        return Answer(NamedAnswer(call.topic))
 
     # groups
 
-    async def _groups(self, asked: Asked) -> Answer:
+    async def _groups(self, call: TopicCall) -> Answer:
         users, groups = self._broker.users, self._broker.consumer_groups
         places = await all_group_rows(self._broker)
-        names = [name for name in groups.names() if may_read(users, asked.session.user, name)]
+        names = [name for name in groups.names() if may_read(users, call.session.user, name)]
         return Answer([group_row(self._broker, name, places) for name in names])
 
-    async def _group(self, asked: Asked) -> Answer:
-        self._check_readable(asked, asked.group)
-        return await self._group_answer(asked.group)
+    async def _group(self, call: TopicCall) -> Answer:
+        self._check_readable(call, call.group)
+        return await self._group_answer(call.group)
 
     async def _group_answer(self, name: str, *, is_new: bool = False) -> Answer:
         places = await all_group_rows(self._broker)
         members = [shown(member) for member in self._broker.members.of(name)]
-        return Answer({**group_row(self._broker, name, places), "members": members, "places": places.of(name)}, is_new)
+        row = {**group_row(self._broker, name, places), "members": members, "places": places.of(name)}
+        return stored(row, is_new=is_new)
 
-    async def _put_group(self, asked: Asked) -> Answer:
-        given, groups = decoded(asked.request.body, dict[str, Any]), self._broker.consumer_groups
-        self._check_may_change(asked, asked.group)
-        before = groups.find(asked.group)
-        is_new = _is_new(asked, before is not None, asked.group)
+    async def _put_group(self, call: TopicCall) -> Answer:
+        given, groups = call.body, self._broker.consumer_groups
+        self._check_may_change(call, call.group)
+        before = groups.find(call.group)
+        is_new = _is_new(call, before is not None, call.group)
         if is_new:
-            _check_name(check_group, asked.group)
-        groups.declare(asked.group, (before or GroupSettings()).changed(given))
-        return await self._group_answer(asked.group, is_new=is_new)
+            _check_name(check_group, call.group)
+        groups.declare(call.group, (before or GroupSettings()).changed(given))
+        return await self._group_answer(call.group, is_new=is_new)
 
-    async def _reset_group(self, asked: Asked) -> Answer:
-        self._check_may_change(asked, asked.group)
-        broker, given = self._broker, decoded(asked.request.body, ResetBody)
-        if broker.consumer_groups.find(asked.group) is None:
-            raise ResourceNotFoundError("no such consumer group", subject=asked.group)
+    async def _reset_group(self, call: TopicCall) -> Answer:
+        self._check_may_change(call, call.group)
+        broker, given = self._broker, call.body
+        if broker.consumer_groups.find(call.group) is None:
+            raise ResourceNotFoundError("no such consumer group", subject=call.group)
         start = OffsetSpecification.parse(given.to)
-        self._check_readable(asked, given.topic)
+        self._check_readable(call, given.topic)
         topic = broker.message_topics.get(given.topic)
         if given.queue is not None and not 0 <= given.queue < len(topic.streams):
             raise ResourceNotFoundError(f"it has no queue {given.queue}", subject=topic.name)
@@ -160,13 +244,13 @@ class MessageTopicRequests:
             stream = broker.catalogue.get(name)
             with stream.guarded():
                 offset = stream.stream.offset_of(start, now_ms=broker.now_ms())
-            await told(partial(broker.consumer_groups.reset, name, asked.group, offset))
-        return await self._group_answer(asked.group)
+            await told(partial(broker.consumer_groups.reset, name, call.group, offset))
+        return await self._group_answer(call.group)
 
-    async def _delete_group(self, asked: Asked) -> Answer:
-        self._check_may_change(asked, asked.group)
-        self._broker.consumer_groups.remove(asked.group)
-        return Answer({"name": asked.group})
+    async def _delete_group(self, call: TopicCall) -> Answer:
+        self._check_may_change(call, call.group)
+        self._broker.consumer_groups.remove(call.group)
+        return Answer(NamedAnswer(call.group))
 
     # inside
 
@@ -174,20 +258,20 @@ class MessageTopicRequests:
         """Read the files that messages are counted from, in a thread: the first time that may take seconds."""
         await asyncio.to_thread(count_messages, list(streams))
 
-    def _check_readable(self, asked: Asked, name: str) -> None:
-        user = asked.session.user
+    def _check_readable(self, call: TopicCall, name: str) -> None:
+        user = call.session.user
         if not may_read(self._broker.users, user, name):
             raise AccessRefusedError(f"user {user!r} may not read {name!r}")
 
-    def _check_may_change(self, asked: Asked, name: str) -> None:
-        self._broker.users.check(asked.session.user, Permission.CONFIGURE, name)
+    def _check_may_change(self, call: TopicCall, name: str) -> None:
+        self._broker.users.check(call.session.user, Permission.CONFIGURE, name)
 
 
-def _is_new(asked: Asked, is_there: bool, name: str) -> bool:
+def _is_new(call: TopicCall, is_there: bool, name: str) -> bool:
     """Whether a PUT creates something. Raises ResourceExistsError, ResourceNotFoundError if `only` forbids it."""
-    if is_there and asked.only == "new":
+    if is_there and call.only == "new":
         raise ResourceExistsError("it is there already", subject=name)
-    if not is_there and asked.only == "existing":
+    if not is_there and call.only == "existing":
         raise ResourceNotFoundError("there is none of that name", subject=name)
     return not is_there
 

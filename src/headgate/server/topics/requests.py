@@ -1,24 +1,4 @@
-"""Requests about topics, by method and path, and their answers.
-
-    GET    topics, subscriptions, rules                       lists of what the user may read
-    GET    topics/T                                           limits, subscriptions with counts, rules
-    PUT    topics/T                                           {"limits": {…}}
-    DELETE topics/T                                           a plain stream again
-    GET    topics/T/history                                   every version of every rule
-    GET    topics/T/subscriptions/S                           one subscription
-    PUT    topics/T/subscriptions/S                           properties, "settings"; of a new one also "rules"
-    DELETE topics/T/subscriptions/S
-    PUT    topics/T/subscriptions/S/rules/R                   a rule in its written form
-    DELETE topics/T/subscriptions/S/rules/R
-    POST   topics/T/subscriptions/S/rules/R/dry-run           {"rule", "last", "samples"}: changes nothing
-    GET    topics/T/subscriptions/S/copies                    all copies that it has, settled or not
-    GET    topics/T/subscriptions/S[/dead-letters]/messages   those that are not settled; claims nothing
-    DELETE topics/T/subscriptions/S[/dead-letters]/messages   settles all
-    POST   topics/T/subscriptions/S[/dead-letters]/receive    {"count", "wait_s", "encoded"}
-    POST   topics/T/subscriptions/S[/dead-letters]/settle     {"outcome", "tokens", …}
-    GET    entities                                           topics and queues, each all in one
-    PUT    entities/E                                         makes one, or changes one to what the body declares
-    *      rocketmq/…                                         topics and consumer groups of RocketMQ: `message_topics`
+"""Endpoints of topics, subscriptions, rules, copies and entities.
 
 A PUT creates something new or changes something that exists; the query `only=new` or `only=existing` allows only one.
 """
@@ -45,17 +25,16 @@ from headgate.broker import (
 from headgate.errors import (
     AccessRefusedError,
     ConfigError,
-    ResourceNotFoundError,
     RuleExistsError,
     RuleNotFoundError,
-    UnsupportedError,
 )
 from headgate.ledger import offset_of, rule_of
-from headgate.server.listings import may_read, near_names
+from headgate.server.http import Answer, Endpoint, Group, described, stored
+from headgate.server.listings import may_read
 from headgate.server.topics import bodies, rows
 from headgate.server.topics.broker_answers import received, told
-from headgate.server.topics.message_topics import MessageTopicRequests
-from headgate.server.topics.routes import MOST_COPIES, Answer, Asked, Endpoint, TopicRequest
+from headgate.server.topics.calls import MOST_COPIES, CopiesQuery, PutQuery, TopicCall, TopicEndpoints
+from headgate.server.topics.message_topics import message_topic_group
 from headgate.topic import (
     AddRule,
     Change,
@@ -76,163 +55,338 @@ _WAITING = 64
 """Limit: requests that wait for copies at a time; further ones are answered at once."""
 
 
-class TopicRequests:
-    """Answers requests over one broker, in its loop, in which `Broker.wake` schedules the broker's next turn."""
+BODY_BYTES = 1 << 20
+"""Limit: larger than elsewhere; a new subscription may have many rules, and settling many tokens."""
 
+_RULE_EXAMPLE = {"sql": "color = 'red'"}
+_A_SUBSCRIPTION = "{topic}/subscriptions/{subscription}"
+
+
+def topic_groups(broker: Broker) -> tuple[Group, ...]:
+    """The endpoints of topics over one broker.
+
+    They are answered in its loop, in which `Broker.wake` schedules the broker's next turn.
+    """
+    requests = _TopicRequests(broker)
+    return (
+        Group(
+            "Topics",
+            "Topics, subscriptions and their rules; their copies of messages are received and settled.",
+            tuple(requests.endpoints()),
+        ),
+        Group(
+            "Entities",
+            "Topics and queues as Service Bus has them, each all in one.",
+            tuple(requests.entity_endpoints()),
+        ),
+        message_topic_group(broker),
+    )
+
+
+class _TopicRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.routes = (*self._own_routes(), *MessageTopicRequests(broker).routes())
-        """Every path that is answered here."""
         self._waiting = 0
+        self._make = partial(TopicEndpoints(broker).endpoint, body_bytes=BODY_BYTES)
 
-    async def answer(self, request: TopicRequest, user: str, *, connection: str = "") -> Answer:
-        """The answer to a request of a user.
+    def endpoints(self) -> Iterator[Endpoint]:
+        """The endpoints of topics, subscriptions, rules and copies."""
+        yield from self._topic_endpoints()
+        yield from self._subscription_endpoints()
+        yield from self._rule_endpoints()
+        yield from self._copy_endpoints(dead_letters=False)
+        yield from self._copy_endpoints(dead_letters=True)
 
-        Raises ResourceNotFoundError, also for an unknown path, UnsupportedError for a method that the path does not
-        have, AccessRefusedError, RuleError and its kinds, ConfigError for query and body, PreconditionFailedError,
-        LogError.
-        """
-        route, names = self._found(request.path)
-        handler = route.handlers.get(request.method)
-        if handler is None:
-            raise UnsupportedError(f"{request.method} is not for this path; expected {', '.join(route.handlers)}")
-        session = self._broker.open_session(user, protocol="HTTP", connection=connection)
-        try:
-            return await handler(Asked(request, session, dead_letters=route.dead_letters, **names))
-        except ResourceNotFoundError as error:
-            near = near_names(self._broker, user, error)
-            raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
-        finally:
-            session.close()
+    def _topic_endpoints(self) -> Iterator[Endpoint]:
+        configure: dict[str, Any] = {"permission": "configure the topic"}
+        yield self._make(
+            "GET",
+            "topics",
+            "The topics that the user may read, with sums over their subscriptions; `error` where files are damaged.",
+            partial(self._list, rows.topic_rows),
+            answer=list[rows.Row],
+        )
+        yield self._make(
+            "GET",
+            "topics/{topic}",
+            "One topic: limits, subscriptions with counts and rules, `undecided` offsets.",
+            self._topic,
+            permission="read the topic",
+            answer=rows.Row,
+        )
+        yield self._make(
+            "PUT",
+            "topics/{topic}",
+            "Makes a topic, and its stream if it is not there, or changes its limits.",
+            self._put_topic,
+            **configure,
+            query=PutQuery,
+            body=bodies.TopicBody,
+            example={"limits": {"sql_filters": 5000}},
+            answer=described(
+                rows.Row, "`name` of a new topic; else `in_force_from`, the offset from which the limits apply."
+            ),
+            statuses=(201, 200),
+            errors=(409,),
+        )
+        yield self._make(
+            "DELETE",
+            "topics/{topic}",
+            "Makes a topic a plain stream again.",
+            self._delete_topic,
+            **configure,
+            answer=bodies.NamedAnswer,
+            errors=(409,),
+        )
+        yield self._make(
+            "GET",
+            "topics/{topic}/history",
+            "Every version of every rule.",
+            self._history,
+            permission="read the topic",
+            answer=list[rows.Row],
+        )
 
-    def _found(self, path: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
-        """The route of a path, and the names in it. Raises ResourceNotFoundError."""
-        for route in self.routes:
-            names = route.names(path)
-            if names is not None:
-                return route, names
-        raise ResourceNotFoundError("there is nothing at this path; a / in a name is written %2F")
+    def _subscription_endpoints(self) -> Iterator[Endpoint]:
+        change: dict[str, Any] = {"answer": bodies.ChangeAnswer, "errors": (409,)}
+        yield self._make(
+            "GET",
+            "subscriptions",
+            "The subscriptions of all topics that the user may read, with the counts of their copies.",
+            partial(self._list, rows.subscription_rows),
+            answer=list[rows.Row],
+        )
+        yield self._make(
+            "GET",
+            f"topics/{_A_SUBSCRIPTION}",
+            "One subscription: settings, rules; `active`, `locked`, `waiting`, `deferred`, `dead_lettered`, "
+            "`forwarding` (on their way to other streams); `pins`, `held_back_bytes`; `counters`.",
+            self._subscription,
+            permission="read the topic, or the subscription",
+            answer=rows.Row,
+        )
+        yield self._make(
+            "PUT",
+            f"topics/{_A_SUBSCRIPTION}",
+            "Makes a subscription, or changes one; omitted keys stay. A new one has `rules`, a list, or else the rule "
+            "`$Default`.",
+            self._put_subscription,
+            permission="configure the topic; *write* on a new target",
+            query=PutQuery,
+            body=described(rows.Row, "Properties of the subscription, `settings`; of a new one also `rules`."),
+            example={"dead_letter_on_errors": True, "settings": {"lock_ms": 30000}},
+            statuses=(201, 200),
+            **change,
+        )
+        yield self._make(
+            "DELETE",
+            f"topics/{_A_SUBSCRIPTION}",
+            "Removes a subscription.",
+            self._delete_subscription,
+            permission="configure the topic",
+            **change,
+        )
 
-    def _own_routes(self) -> Iterator[Endpoint]:
-        yield Endpoint("topics", {"GET": partial(self._list, rows.topic_rows)})
-        yield Endpoint("subscriptions", {"GET": partial(self._list, rows.subscription_rows)})
-        yield Endpoint("rules", {"GET": partial(self._list, rows.rule_rows)})
-        topic = "topics/{topic}"
-        yield Endpoint(topic, {"GET": self._topic, "PUT": self._put_topic, "DELETE": self._delete_topic})
-        yield Endpoint(f"{topic}/history", {"GET": self._history})
-        subscription = f"{topic}/subscriptions/{{subscription}}"
-        handlers = {"GET": self._subscription, "PUT": self._put_subscription, "DELETE": self._delete_subscription}
-        yield Endpoint(subscription, handlers)
-        yield Endpoint(f"{subscription}/copies", {"GET": self._copies})
-        rule = f"{subscription}/rules/{{rule}}"
-        yield Endpoint(rule, {"PUT": self._put_rule, "DELETE": self._delete_rule})
-        yield Endpoint(f"{rule}/dry-run", {"POST": self._dry_run})
-        for copies, dead_letters in ((subscription, False), (f"{subscription}/dead-letters", True)):
-            yield Endpoint(f"{copies}/messages", {"GET": self._peek, "DELETE": self._purge}, dead_letters)
-            yield Endpoint(f"{copies}/receive", {"POST": self._receive}, dead_letters)
-            yield Endpoint(f"{copies}/settle", {"POST": self._settle}, dead_letters)
-        yield Endpoint("entities", {"GET": self._entities})
-        yield Endpoint("entities/{topic}", {"PUT": self._put_entity})
+    def _rule_endpoints(self) -> Iterator[Endpoint]:
+        change: dict[str, Any] = {"permission": "configure the topic", "answer": bodies.ChangeAnswer, "errors": (409,)}
+        path = f"topics/{_A_SUBSCRIPTION}/rules/{{rule}}"
+        yield self._make(
+            "GET",
+            "rules",
+            f"The first {rows.RULES_LISTED} rules in force of all topics that the user may read.",
+            partial(self._list, rows.rule_rows),
+            answer=list[rows.Row],
+        )
+        yield self._make(
+            "PUT",
+            path,
+            "Makes a rule, or replaces one.",
+            self._put_rule,
+            query=PutQuery,
+            body=described(rows.Row, "A rule in its written form; its name may be left out."),
+            example=_RULE_EXAMPLE,
+            statuses=(201, 200),
+            **change,
+        )
+        yield self._make("DELETE", path, "Removes a rule.", self._delete_rule, **change)
+        yield self._make(
+            "POST",
+            f"{path}/dry-run",
+            "The messages that a rule would select and change; nothing changes.",
+            self._dry_run,
+            permission="read the topic",
+            body=bodies.DryRunBody,
+            example={"rule": _RULE_EXAMPLE, "last": 1000, "samples": 3},
+            answer=rows.Row,
+            is_change=False,
+        )
+
+    def _copy_endpoints(self, *, dead_letters: bool) -> Iterator[Endpoint]:
+        make = partial(self._make, dead_letters=dead_letters, permission="read the subscription")
+        of_what = "copies"
+        path = f"topics/{_A_SUBSCRIPTION}"
+        if dead_letters:
+            of_what, path = "dead letters", f"{path}/dead-letters"
+        else:
+            yield make(
+                "GET",
+                f"{path}/copies",
+                "All copies that a subscription has, settled or not, and the `from` and `rule` of the next page.",
+                self._copies,
+                query=CopiesQuery,
+                answer=bodies.CopiesAnswer,
+            )
+        yield make(
+            "GET",
+            f"{path}/messages",
+            f"Unsettled {of_what}, claimed or not, from an offset and rule on.",
+            self._peek,
+            query=CopiesQuery,
+            answer=list[rows.Row],
+        )
+        yield make("DELETE", f"{path}/messages", f"Settles all {of_what}.", self._purge, answer=bodies.PurgeAnswer)
+        yield make(
+            "POST",
+            f"{path}/receive",
+            f"Claims {of_what}, each with a `token`: the available ones, else the first that come within `wait_s`, at "
+            f"most {LONGEST_WAIT_S:g}.",
+            self._receive,
+            body=bodies.ReceiveBody,
+            example={"count": 10, "wait_s": 5},
+            answer=list[rows.Row],
+        )
+        yield make(
+            "POST",
+            f"{path}/settle",
+            f"Settles claimed {of_what} by their tokens; false where the lock had ended.",
+            self._settle,
+            body=bodies.SettleBody,
+            example={"outcome": "complete", "tokens": ["00112233445566778899aabbccddeeff"]},
+            answer=bodies.SettleAnswer,
+        )
+
+    def entity_endpoints(self) -> Iterator[Endpoint]:
+        """The endpoints of entities."""
+        yield self._make(
+            "GET",
+            "entities",
+            "Topics and queues that the user may read, each in full: properties, `max_size_megabytes`, `delivery`, "
+            "`forward_to`, `subscriptions` with `rules`.",
+            self._entities,
+            answer=list[rows.Row],
+        )
+        yield self._make(
+            "PUT",
+            "entities/{topic}",
+            "Makes an entity, or changes it to the body, in one change; subscriptions that the body does not name "
+            "stay.",
+            self._put_entity,
+            permission="configure the entity; *write* on a new target",
+            body=described(rows.Row, "An entity; its name may be left out."),
+            example={"settings": {"kind": "queue"}, "delivery": {"lock_ms": 30000}},
+            answer=bodies.NamedAnswer,
+            errors=(409,),
+        )
 
     # lists
 
-    async def _list(self, listed: Callable[[Broker, str], Any], asked: Asked) -> Answer:
-        return Answer(list(listed(self._broker, asked.session.user)))
+    async def _list(self, listed: Callable[[Broker, str], Any], call: TopicCall) -> Answer:
+        return Answer(list(listed(self._broker, call.session.user)))
 
-    def _readable(self, asked: Asked, *names: str) -> BrokerTopic:
+    def _readable(self, call: TopicCall, *names: str) -> BrokerTopic:
         """The topic, if the user may read it or one of `names`."""
-        user = asked.session.user
-        if not any(may_read(self._broker.users, user, name) for name in (asked.topic, *names)):
-            raise AccessRefusedError(f"user {user!r} may not read topic {asked.topic!r}")
-        return self._broker.topics.get(asked.topic)
+        user = call.session.user
+        if not any(may_read(self._broker.users, user, name) for name in (call.topic, *names)):
+            raise AccessRefusedError(f"user {user!r} may not read topic {call.topic!r}")
+        return self._broker.topics.get(call.topic)
 
-    async def _topic(self, asked: Asked) -> Answer:
-        return Answer(rows.topic_detail(self._readable(asked)))
+    async def _topic(self, call: TopicCall) -> Answer:
+        return Answer(rows.topic_detail(self._readable(call)))
 
-    async def _history(self, asked: Asked) -> Answer:
-        return Answer(rows.history_rows(self._readable(asked).history))
+    async def _history(self, call: TopicCall) -> Answer:
+        return Answer(rows.history_rows(self._readable(call).history))
 
-    async def _subscription(self, asked: Asked) -> Answer:
-        topic = self._readable(asked, str(asked.name))
-        info = topic.subscriptions.info(asked.subscription)
+    async def _subscription(self, call: TopicCall) -> Answer:
+        topic = self._readable(call, str(call.name))
+        info = topic.subscriptions.info(call.subscription)
         rules = rows.rules_in_force(topic, info.name)
         return Answer({**rows.subscription_row(topic, info, rows.HeldBack.of(topic)), "rules": rules})
 
     # changes
 
-    async def _change(self, asked: Asked, changes: list[Change], *, is_new: bool = False) -> Answer:
-        offset = await told(partial(asked.session.change_topic, asked.topic, changes))
-        return Answer({"in_force_from": offset}, is_new)
+    async def _change(self, call: TopicCall, changes: list[Change], *, is_new: bool = False) -> Answer:
+        offset = await told(partial(call.session.change_topic, call.topic, changes))
+        return stored(bodies.ChangeAnswer(offset), is_new=is_new)
 
-    async def _put_topic(self, asked: Asked) -> Answer:
-        given = bodies.decoded(asked.request.body, bodies.TopicBody).limits
+    async def _put_topic(self, call: TopicCall) -> Answer:
+        given = call.body.limits
         unknown = sorted(given.keys() - set(TopicLimits.__struct_fields__))
         if unknown:
             raise ConfigError(f"limits: found {unknown[0]!r}, expected {', '.join(TopicLimits.__struct_fields__)}")
-        if asked.only != "existing":
+        if call.only != "existing":
             try:
-                asked.session.create_topic(asked.topic, limits=TopicLimits(**given))
+                call.session.create_topic(call.topic, limits=TopicLimits(**given))
             except RuleExistsError:
-                if asked.only == "new":
+                if call.only == "new":
                     raise
             else:
-                return Answer({"name": asked.topic}, is_new=True)
-        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
-        limits = self._broker.topics.get(asked.topic).history.limits
-        return await self._change(asked, [ChangeLimits(msgspec.structs.replace(limits, **given))])
+                return stored(bodies.NamedAnswer(call.topic), is_new=True)
+        self._broker.users.check(call.session.user, Permission.CONFIGURE, call.topic)
+        limits = self._broker.topics.get(call.topic).history.limits
+        return await self._change(call, [ChangeLimits(msgspec.structs.replace(limits, **given))])
 
-    async def _delete_topic(self, asked: Asked) -> Answer:
-        asked.session.remove_topic(asked.topic)
-        return Answer({"name": asked.topic})
+    async def _delete_topic(self, call: TopicCall) -> Answer:
+        call.session.remove_topic(call.topic)
+        return Answer(bodies.NamedAnswer(call.topic))
 
-    async def _put_subscription(self, asked: Asked) -> Answer:
-        given = bodies.decoded(asked.request.body, dict[str, Any])
+    async def _put_subscription(self, call: TopicCall) -> Answer:
+        given = call.body
         # A user who may not change the topic learns nothing of it.
-        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
-        history = self._broker.topics.get(asked.topic).history
-        is_there = history.has_subscription(asked.subscription)
-        if asked.only == "existing" or (is_there and asked.only is None):
+        self._broker.users.check(call.session.user, Permission.CONFIGURE, call.topic)
+        history = self._broker.topics.get(call.topic).history
+        is_there = history.has_subscription(call.subscription)
+        if call.only == "existing" or (is_there and call.only is None):
             if "rules" in given:
                 raise ConfigError("rules: found them for a subscription that is there; they are changed one by one")
-            before = history.subscription(asked.subscription)
-            return await self._change(asked, [ChangeSubscription.of(before, given, name=asked.subscription)])
-        return await self._change(asked, bodies.new_subscription(asked.subscription, given), is_new=True)
+            before = history.subscription(call.subscription)
+            return await self._change(call, [ChangeSubscription.of(before, given, name=call.subscription)])
+        return await self._change(call, bodies.new_subscription(call.subscription, given), is_new=True)
 
-    async def _delete_subscription(self, asked: Asked) -> Answer:
-        return await self._change(asked, [RemoveSubscription(asked.subscription)])
+    async def _delete_subscription(self, call: TopicCall) -> Answer:
+        return await self._change(call, [RemoveSubscription(call.subscription)])
 
-    async def _put_rule(self, asked: Asked) -> Answer:
-        rule = bodies.named_rule(asked.rule, bodies.decoded(asked.request.body, dict[str, Any]))
-        replace, add = ReplaceRule(asked.subscription, rule), AddRule(asked.subscription, rule)
-        if asked.only != "new":
+    async def _put_rule(self, call: TopicCall) -> Answer:
+        rule = bodies.named_rule(call.rule, call.body)
+        replace, add = ReplaceRule(call.subscription, rule), AddRule(call.subscription, rule)
+        if call.only != "new":
             try:
-                return await self._change(asked, [replace])
+                return await self._change(call, [replace])
             except RuleNotFoundError as error:
-                if asked.only == "existing" or error.rule is None:
+                if call.only == "existing" or error.rule is None:
                     raise
-        return await self._change(asked, [add], is_new=True)
+        return await self._change(call, [add], is_new=True)
 
-    async def _delete_rule(self, asked: Asked) -> Answer:
-        return await self._change(asked, [RemoveRule(asked.subscription, asked.rule)])
+    async def _delete_rule(self, call: TopicCall) -> Answer:
+        return await self._change(call, [RemoveRule(call.subscription, call.rule)])
 
-    async def _dry_run(self, asked: Asked) -> Answer:
+    async def _dry_run(self, call: TopicCall) -> Answer:
         from headgate.topic.trial import dry_run
 
-        body = bodies.decoded(asked.request.body, bodies.DryRunBody)
+        body = call.body
         if not 1 <= body.last <= MOST_TRIED:
             raise ConfigError(f"last: found {body.last}, expected 1 to {MOST_TRIED}")
-        self._broker.users.check(asked.session.user, Permission.READ, asked.topic)
-        topic = self._broker.topics.get(asked.topic)
+        self._broker.users.check(call.session.user, Permission.READ, call.topic)
+        topic = self._broker.topics.get(call.topic)
         # Raises the error for a missing subscription.
-        limits, version = topic.history.limits, topic.history.subscription(asked.subscription)
-        rule = Rule.of(bodies.named_rule(asked.rule, body.rule), limits=limits.content)
+        limits, version = topic.history.limits, topic.history.subscription(call.subscription)
+        rule = Rule.of(bodies.named_rule(call.rule, body.rule), limits=limits.content)
         with topic.stream.guarded():
             # In a thread: it reads and decides many messages.
             found = await asyncio.to_thread(
                 dry_run,
                 topic.stream.stream,
                 rule,
-                topic=asked.topic,
+                topic=call.topic,
                 subscription=version.name,
                 limits=limits,
                 last=body.last,
@@ -242,8 +396,8 @@ class TopicRequests:
 
     # entities
 
-    async def _entities(self, asked: Asked) -> Answer:
-        users, user = self._broker.users, asked.session.user
+    async def _entities(self, call: TopicCall) -> Answer:
+        users, user = self._broker.users, call.session.user
         declared = [each for each in self._broker.entities.declarations() if may_read(users, user, each.name)]
         return Answer(
             [msgspec.to_builtins(each if self._may_change(user, each) else _public(each)) for each in declared]
@@ -256,43 +410,43 @@ class TopicRequests:
             return False
         return True
 
-    async def _put_entity(self, asked: Asked) -> Answer:
-        self._broker.users.check(asked.session.user, Permission.CONFIGURE, asked.topic)
-        given = bodies.decoded(asked.request.body, dict[str, Any])
-        if given.setdefault("name", asked.topic) != asked.topic:
-            raise ConfigError(f"the body names {given['name']!r}, the path {asked.topic!r}; expected one name")
-        declare = partial(self._broker.entities.declare, check_target=asked.session.check_writes)
+    async def _put_entity(self, call: TopicCall) -> Answer:
+        self._broker.users.check(call.session.user, Permission.CONFIGURE, call.topic)
+        given = call.body
+        if given.setdefault("name", call.topic) != call.topic:
+            raise ConfigError(f"the body names {given['name']!r}, the path {call.topic!r}; expected one name")
+        declare = partial(self._broker.entities.declare, check_target=call.session.check_writes)
         await told(partial(declare, EntityDeclaration.of(given)))
-        return Answer({"name": asked.topic})
+        return Answer(bodies.NamedAnswer(call.topic))
 
     # copies
 
-    async def _copies(self, asked: Asked) -> Answer:
-        start, limit = asked.start, asked.limit
-        topic = asked.session.topic_of(asked.name)
-        copies, searched = topic.browser.copies(asked.subscription, start, limit)
+    async def _copies(self, call: TopicCall) -> Answer:
+        start, limit = call.query.start, call.query.limit
+        topic = call.session.topic_of(call.name)
+        copies, searched = topic.browser.copies(call.subscription, start, limit)
         return Answer(
-            {
-                "messages": [rows.copy_row(each, encoded=asked.encoded) for each in copies],
-                "from": offset_of(searched),
-                "rule": rule_of(searched),
-                "next_offset": topic.stream.next_offset,
-            }
+            bodies.CopiesAnswer(
+                [rows.copy_row(each, encoded=call.query.encoded) for each in copies],
+                offset_of(searched),
+                rule_of(searched),
+                topic.stream.next_offset,
+            )
         )
 
-    async def _peek(self, asked: Asked) -> Answer:
-        start, limit = asked.start, asked.limit
-        topic = asked.session.topic_of(asked.name)
-        copies = topic.browser.peek(asked.subscription, start, limit, dead_letters=asked.dead_letters)
-        return Answer([rows.copy_row(each, encoded=asked.encoded) for each in copies])
+    async def _peek(self, call: TopicCall) -> Answer:
+        start, limit = call.query.start, call.query.limit
+        topic = call.session.topic_of(call.name)
+        copies = topic.browser.peek(call.subscription, start, limit, dead_letters=call.dead_letters)
+        return Answer([rows.copy_row(each, encoded=call.query.encoded) for each in copies])
 
-    async def _purge(self, asked: Asked) -> Answer:
-        topic = asked.session.topic_of(asked.name)
-        purge = partial(topic.receivers.purge, asked.subscription, dead_letters=asked.dead_letters)
-        return Answer({"purged": await told(purge)})
+    async def _purge(self, call: TopicCall) -> Answer:
+        topic = call.session.topic_of(call.name)
+        purge = partial(topic.receivers.purge, call.subscription, dead_letters=call.dead_letters)
+        return Answer(bodies.PurgeAnswer(await told(purge)))
 
-    async def _receive(self, asked: Asked) -> Answer:
-        body = bodies.decoded(asked.request.body, bodies.ReceiveBody)
+    async def _receive(self, call: TopicCall) -> Answer:
+        body = call.body
         if not 1 <= body.count <= MOST_COPIES:
             raise ConfigError(f"count: found {body.count}, expected 1 to {MOST_COPIES}")
         if not 0 <= body.wait_s <= LONGEST_WAIT_S:
@@ -300,25 +454,22 @@ class TopicRequests:
         wait_s = body.wait_s if self._waiting < _WAITING else 0.0
         self._waiting += 1
         try:
-            deliveries = await received(asked.session, asked.name, body.count, wait_s)
+            deliveries = await received(call.session, call.name, body.count, wait_s)
         finally:
             self._waiting -= 1
         return Answer([rows.delivery_row(each, encoded=body.encoded) for each in deliveries])
 
-    async def _settle(self, asked: Asked) -> Answer:
-        body = bodies.decoded(asked.request.body, bodies.SettleBody)
+    async def _settle(self, call: TopicCall) -> Answer:
+        body = call.body
         tokens = body.packed()
         if len(tokens) > MOST_COPIES:
             raise ConfigError(f"tokens: found {len(tokens)}, expected at most {MOST_COPIES}")
-        receiver = asked.session.receiver(
-            asked.name, ReceiverCalls(deliver=_not_asked_for, ended=_not_asked_for, tag="HTTP")
+        receiver = call.session.receiver(
+            call.name, ReceiverCalls(deliver=_not_call_for, ended=_not_call_for, tag="HTTP")
         )
         begin, until = _settling(receiver.settler, body, tokens)
         held = await told(begin)
-        answer: dict[str, object] = {"settled": held}
-        if until:
-            answer["locked_until_ms"] = until[0]
-        return Answer(answer)
+        return Answer(bodies.SettleAnswer(held, until[0] if until else msgspec.UNSET))
 
 
 def _settling(
@@ -346,5 +497,5 @@ def _public(entity: EntityDeclaration) -> EntityDeclaration:
     return replace(entity, settings=replace(entity.settings, authorization_rules=()))
 
 
-def _not_asked_for(_given: object) -> None:
+def _not_call_for(_given: object) -> None:
     """Ignore copies and the end of a receiver that only settles."""

@@ -1,0 +1,18 @@
+"""The endpoints of `/api`, a module for each group of them; `api_groups` is the list of all.
+
+    streams     streams: lists, one with all that its files say, changed limits, deletion
+    lists       consumers, stored offsets, connections
+    users       users
+
+Others are where their answers are made: topics in `headgate.server.topics`, what RabbitMQ's monitors ask for in
+`headgate.server.management`. How to add one is in docs/design/server.md.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.server.api.groups import api_groups
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

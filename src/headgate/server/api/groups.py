@@ -1,0 +1,22 @@
+"""All groups of endpoints, in the order of the reference."""
+
+from __future__ import annotations
+
+from headgate.server.api.lists import list_group
+from headgate.server.api.streams import stream_group
+from headgate.server.api.users import user_group
+from headgate.server.context import ServerContext
+from headgate.server.http import Group
+from headgate.server.management import management_group
+from headgate.server.topics import topic_groups
+
+
+def api_groups(context: ServerContext) -> tuple[Group, ...]:
+    """The groups of one server."""
+    return (
+        stream_group(context),
+        list_group(context),
+        *topic_groups(context.broker),
+        user_group(context),
+        management_group(context),
+    )

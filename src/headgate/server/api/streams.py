@@ -1,0 +1,128 @@
+"""Streams: which there are, one with all that its files say, changed limits, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.broker import OF_REMOTE, BrokerStream, Permission, arguments_declared, is_damage
+from headgate.errors import AccessRefusedError, LogError, ResourceNotFoundError
+from headgate.log import stream_info
+from headgate.server import listings as lists
+from headgate.server.api.answers import DeletedStream, Row, StreamArguments
+from headgate.server.api.rights import check_administrator
+from headgate.server.context import ServerContext
+from headgate.server.http import Answer, Call, Endpoint, ForceQuery, Group, RequestRefusedError, described
+
+
+def stream_group(context: ServerContext) -> Group:
+    """The endpoints of streams."""
+    requests = _StreamRequests(context)
+    return Group(
+        "Streams",
+        "Streams, with their offsets, sizes, counters and arguments.",
+        (
+            Endpoint(
+                "GET",
+                "streams",
+                "The streams that the user may read: offsets, messages, sizes, counters; `error` where one cannot be "
+                "opened.",
+                requests.listed,
+                answer=list[_STREAM],  # type: ignore[valid-type]
+            ),
+            Endpoint(
+                "GET",
+                "streams/{stream}",
+                "One stream with everything in its files; its index files are read for it.",
+                requests.shown,
+                permission="read the stream",
+                answer=described(
+                    Row,
+                    "As in the list, with segments, chunks, identity, filter size, stored offsets, publishers and "
+                    "their last sequences. `chunks` is null if there are segments in object storage.",
+                ),
+            ),
+            Endpoint(
+                "PUT",
+                "streams/{stream}",
+                "Gives a stream other limits; null takes one away.",
+                requests.changed,
+                permission="configure the stream",
+                body=lists.StreamChange,
+                example={"arguments": {"max-age": "7D", "max-length-bytes": None}},
+                answer=StreamArguments,
+            ),
+            Endpoint(
+                "DELETE",
+                "streams/{stream}",
+                "Deletes a stream; refused while it has clients or is damaged, unless the query says `force=true`.",
+                requests.deleted,
+                permission="configure the stream",
+                query=ForceQuery,
+                answer=DeletedStream,
+                errors=(409,),
+            ),
+        ),
+    )
+
+
+_STREAM = described(
+    Row,
+    "`match_index` has `lag_messages` and `lag_seconds`, null where the server calculates nothing; `counters` are of "
+    "written messages, `reading` of the reads of all consumers, past ones included.",
+)
+
+
+class _StreamRequests:
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._broker = context.broker
+
+    async def listed(self, call: Call) -> Answer:
+        await lists.counted(self._context)
+        return Answer(list(lists.stream_rows(self._broker, call.user)))
+
+    async def shown(self, call: Call) -> Answer:
+        name = call.names["stream"]
+        if not lists.may_read(self._broker.users, call.user, name):
+            raise AccessRefusedError(f"user {call.user!r} may not read stream {name!r}")
+        stream = self._found(name, call.user)
+        # In a thread: it examines the header of every chunk.
+        with stream.guarded():
+            info = await asyncio.to_thread(stream_info, stream.stream)
+        return Answer(lists.stream_detail(self._broker, stream, info))
+
+    async def changed(self, call: Call) -> Answer:
+        name = call.names["stream"]
+        self._broker.users.check(call.user, Permission.CONFIGURE, name)
+        stream = self._found(name, call.user)
+        arguments = call.body.arguments
+        if not arguments.keys().isdisjoint(OF_REMOTE):
+            # The server writes there with its own rights.
+            check_administrator(self._broker.users, call.user)
+        self._broker.streams.change(stream.name, arguments)
+        declared = arguments_declared(self._broker.catalogue.get(stream.name))
+        return Answer(StreamArguments(stream.name, declared))
+
+    async def deleted(self, call: Call) -> Answer:
+        name, is_forced = call.names["stream"], call.query.force
+        self._broker.users.check(call.user, Permission.CONFIGURE, name)
+        try:
+            stream = self._found(name, call.user)
+        except LogError as error:
+            if not is_damage(error):
+                raise
+            if not is_forced:
+                raise RequestRefusedError(409, str(error)) from error
+            self._broker.streams.delete_damaged(name)
+            return Answer(DeletedStream(None))
+        if not is_forced and (used_by := lists.users_of(self._broker, stream)):
+            raise RequestRefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
+        return Answer(DeletedStream(self._broker.streams.delete(stream)))
+
+    def _found(self, name: str, user: str) -> BrokerStream:
+        """A stream. Raises ResourceNotFoundError with similar names that the user may read, LogError."""
+        try:
+            return self._broker.catalogue.get(name)
+        except ResourceNotFoundError as error:
+            near = lists.near_names(self._broker, user, error)
+            raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error

@@ -1,0 +1,37 @@
+"""The HTTP API as declared endpoints: from their declarations come routes, the OpenAPI document and the reference.
+
+    Endpoint, Group                     what can be asked for below `/api`, as data
+    Call, Answer, stored, EventStream   one request to an endpoint, decoded, and its answer
+    described, ForceQuery               types with a description; a query that several endpoints have
+    ANY_USER, ADMINISTRATORS            words for permissions
+    RequestRefusedError                 a status and a reason, for refusals that are no errors of the broker
+    Router                              finds the endpoint of a method and a path; also for commands that work on files
+    openapi_document                    the OpenAPI document of groups
+    application                         the application of one listener: console, health, metrics, endpoints
+
+Hidden: who asks (`access`), errors as problem details (`problem`).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.server.http.endpoint import (
+        ADMINISTRATORS,
+        ANY_USER,
+        Answer,
+        Call,
+        Endpoint,
+        EventStream,
+        ForceQuery,
+        Group,
+        described,
+        stored,
+    )
+    from headgate.server.http.openapi import openapi_document
+    from headgate.server.http.problem import RequestRefusedError
+    from headgate.server.http.router import Router
+    from headgate.server.http.site import application
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,0 +1,126 @@
+"""Answers requests below `/api` by their endpoints, in the event loop.
+
+Only these requests may wait, so their number is limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from headgate.errors import HeadgateError
+from headgate.server.http.access import Access
+from headgate.server.http.endpoint import Answer, Call, EventStream, Group
+from headgate.server.http.openapi import document_endpoint
+from headgate.server.http.problem import MEDIA_TYPE, Problem, RequestRefusedError, problem_of
+from headgate.server.http.router import Router
+from headgate.server.http_server import body_of, peer_of
+
+REQUESTS = 64
+"""Limit: requests under `/api` at a time."""
+QUERY_BYTES = 16_384
+"""Limit of a path with its query."""
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Headers of answers with data: names in them come from clients, and they are only for this user, now."""
+
+
+class Dispatcher:
+    """An ASGI application of the endpoints of some groups."""
+
+    def __init__(self, groups: Iterable[Group], access: Access) -> None:
+        listed = tuple(groups)
+        self._router = Router((document_endpoint(listed), *listed))
+        self._access = access
+        self._requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI says."""
+        request = Request(scope, receive, send)
+        try:
+            path = _parts(scope)
+        except RequestRefusedError as refused:
+            await self._refusal((), refused.problem, refused.headers)(scope, receive, send)
+            return
+        if self._requests >= REQUESTS:
+            busy = RequestRefusedError(503, f"{REQUESTS} requests are being answered, ask again later")
+            response = self._refusal(path, busy.problem, busy.headers)
+        else:
+            self._requests += 1
+            try:
+                response = await self._answer(request, path)
+            finally:
+                self._requests -= 1
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, path: tuple[str, ...]) -> Response:
+        """The answer to a request; errors of the broker are problems."""
+        try:
+            return _response(await self._called(request, path))
+        except RequestRefusedError as refused:
+            return self._refusal(path, refused.problem, refused.headers)
+        except ClientDisconnect:
+            # The client has gone.
+            return Response(status_code=400)
+        except HeadgateError as error:
+            problem = problem_of(error)
+            allowed = {"Allow": ", ".join(self._router.methods(path))} if problem.status == 405 else {}
+            return self._refusal(path, problem, allowed)
+
+    async def _called(self, request: Request, path: tuple[str, ...]) -> Answer:
+        query = request.scope["query_string"]
+        if len(request.scope["raw_path"]) + len(query) > QUERY_BYTES:
+            raise RequestRefusedError(414, f"path and query are longer than {QUERY_BYTES} bytes")
+        endpoint, names = self._router.find("GET" if request.method == "HEAD" else request.method, path)
+        user = await self._access.user(request) if endpoint.needs_login else ""
+        body = await body_of(request, endpoint.body_bytes)
+        if body is None:
+            raise RequestRefusedError(413, f"the body is longer than {endpoint.body_bytes} bytes")
+        peer = peer_of(request)
+        parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+        call = Call(
+            user,
+            names,
+            endpoint.decoded_query(parameters),
+            endpoint.decoded_body(body),
+            f"{peer.host}:{peer.port}",
+            request,
+        )
+        return await endpoint.handler(call)
+
+    def _refusal(self, path: tuple[str, ...], problem: Problem, headers: dict[str, str]) -> Response:
+        if self._router.is_foreign(path):
+            value: object = {"error": problem.detail, "reason": problem.detail}
+            return _json(value, problem.status, headers, "application/json")
+        return _json(problem, problem.status, headers, MEDIA_TYPE)
+
+
+def _parts(scope: Scope) -> tuple[str, ...]:
+    """The parts of a path behind `/api`, as it was sent: names hold slashes that are percent-encoded.
+
+    Some clients end a path with a slash. Raises RequestRefusedError for bytes that are no text.
+    """
+    sent = scope["raw_path"].decode("ascii").removesuffix("/")
+    try:
+        return tuple(unquote(part, errors="strict") for part in sent.split("/")[2:])
+    except UnicodeDecodeError as error:
+        raise RequestRefusedError(400, f"the path {sent[:200]!r} has bytes that are no UTF-8") from error
+
+
+def _response(answer: Answer) -> Response:
+    headers = {**_HEADERS, **answer.headers}
+    if isinstance(answer.value, EventStream):
+        return StreamingResponse(answer.value.events, answer.status, headers, "text/event-stream")
+    if answer.status == 204:
+        return Response(status_code=204, headers=headers)
+    return _json(answer.value, answer.status, headers, "application/json")
+
+
+def _json(value: object, status: int, headers: dict[str, str], media_type: str) -> Response:
+    return Response(
+        msgspec.json.encode(value, enc_hook=str), status, headers={**_HEADERS, **headers}, media_type=media_type
+    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.message import EncodedMessages, Message
     from headgate.tables import StreamTable, read
     from headgate.topic import Rule, Subscription, Topic
+    from headgate.trace import why
 else:
     from headgate.faces import lazy
 
@@ -36,4 +37,5 @@ __all__ = [
     "Topic",
     "__version__",
     "read",
+    "why",
 ]

@@ -13,9 +13,8 @@ import pytest
 import headgate
 from command_line import Run
 from headgate import Message
-from headgate.cli.units import shown_time
 from headgate.client import Client
-from headgate.clock import now_ms
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ResourceNotFoundError, StreamLockedError
 from headgate.log import Stream, list_streams, resolve_stream, stream_folder
 from headgate.log.format import ChunkType

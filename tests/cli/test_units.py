@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli.units import duration_ms, share, shown_count, shown_share, shown_size, shown_time, size_bytes
+from headgate.cli.units import duration_ms, share, shown_count, shown_share, shown_size, size_bytes
 from headgate.errors import ConfigError
 
 
@@ -54,9 +54,3 @@ def test_figures_are_shown_short() -> None:
     ]
     assert shown_count(1_234_567) == "1 234 567"
     assert [shown_share(value) for value in (0.0214, 0.1427, 0.00032, 0)] == ["2.1 %", "14 %", "0.032 %", "0 %"]
-
-
-def test_times_are_shown_in_utc_and_strange_ones_as_numbers() -> None:
-    assert shown_time(1_795_188_542_493) == "2026-11-20T15:29:02.493Z"
-    assert shown_time(-1) == "1969-12-31T23:59:59.999Z"
-    assert shown_time(2**63 - 1) == "9223372036854775807 ms"

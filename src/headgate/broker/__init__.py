@@ -11,7 +11,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     ReplyQueues, ReplyQueue            where requesters wait for replies without a stream: `REPLY_TO`
     BrokerStream                       one stream, with its `StreamCounters` and `ReadingCounters`
     Declared                           what a declaration found
-    Exchange, Binding, Headers         an exchange; a route from it to a stream or another one; a message's headers
+    Exchange, Binding, Headers         an exchange; a route from it to a stream or another one; a message's headers;
+                                       `Exchanges`: all of a root, and its super streams
     BrokerTopic, SubscriptionInfo      one topic, and what its subscriptions have; `QueueDepth`: one as a queue
     Receiver, GivenCopies, Delivery    takes the copies of a subscription, and settles them; `ReadCopies`: only read
     Entities, Entity                   topics and queues as Service Bus has them; `EntitySubscription`, `EntityRule`,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         to_emulator,
     )
     from headgate.broker.environment import run_here
+    from headgate.broker.exchanges import Exchanges
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.match_indexes import IndexLag
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics

@@ -23,8 +23,8 @@ from headgate.cli.options import (
     places_of,
 )
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
-from headgate.cli.units import counted, shown_count, shown_share, shown_size, shown_time
-from headgate.clock import now_ms
+from headgate.cli.units import counted, shown_count, shown_share, shown_size
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

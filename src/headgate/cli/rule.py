@@ -23,8 +23,8 @@ from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.rule_explain import explain
 from headgate.cli.rule_test import rule_test
 from headgate.cli.topic import told
-from headgate.cli.units import shown_share, shown_time
-from headgate.clock import now_ms, patient
+from headgate.cli.units import shown_share
+from headgate.clock import now_ms, patient, shown_time
 from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError, ConnectionLostError, did_you_mean
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 from headgate.cli.options import AsJson, Master, Start, Until, naming_option, places_of
 from headgate.cli.output import write_json, write_line, write_note, write_table
-from headgate.cli.units import counted, shown_count, shown_share, shown_time
-from headgate.clock import now_ms
+from headgate.cli.units import counted, shown_count, shown_share
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError, DataError, StreamNotFoundError
 
 if TYPE_CHECKING:

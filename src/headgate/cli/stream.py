@@ -20,8 +20,8 @@ from headgate.cli.remote import (
     stream_details,
 )
 from headgate.cli.stream_chunks import dump, repair, verify
-from headgate.cli.units import duration_ms, share, shown_share, shown_size, shown_time, size_bytes
-from headgate.clock import now_ms
+from headgate.cli.units import duration_ms, share, shown_share, shown_size, size_bytes
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from headgate.cli.options import AsJson, StreamText
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.remote import DEFAULT_LOCATION, Location
-from headgate.cli.units import counted, shown_count, shown_size, shown_time
-from headgate.clock import now_ms
+from headgate.cli.units import counted, shown_count, shown_size
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError, LogError
 
 if TYPE_CHECKING:

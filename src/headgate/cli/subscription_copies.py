@@ -12,7 +12,8 @@ from headgate.cli.messages import message_cells, message_json
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName
 from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.remote import DEFAULT_LOCATION, Location
-from headgate.cli.units import duration_ms, shown_time
+from headgate.cli.units import duration_ms
+from headgate.clock import shown_time
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:

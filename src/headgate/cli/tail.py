@@ -27,8 +27,8 @@ from headgate.cli.options import (
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.remote import DEFAULT_LOCATION, FOLLOW_ADVICE, Location, note_behind, note_deleted, open_cursor
 from headgate.cli.tail_copies import CopyCursor, ServerCopyCursor, open_copies
-from headgate.cli.units import counted, shown_count, shown_size, shown_time
-from headgate.clock import now_ms
+from headgate.cli.units import counted, shown_count, shown_size
+from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:

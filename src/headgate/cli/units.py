@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from headgate.errors import ConfigError
 
@@ -52,15 +51,6 @@ def share(text: str, *, option: str) -> float:
     if not 0 < value < 1:
         raise ConfigError(f"{option}: found {text!r}, expected a share between 0 and 1 such as 0.02 or 2%")
     return value
-
-
-def shown_time(timestamp_ms: int) -> str:
-    """Milliseconds since 1970 as ISO time in UTC, `2026-11-21T08:00:00.123Z`; the number outside years 1 to 9999."""
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp_ms} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
 def shown_size(size: int) -> str:

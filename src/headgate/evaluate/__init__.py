@@ -4,7 +4,8 @@
     Explanation, Clause               the verdict of each clause on a message (`Filter.explain`)
     wanted_values                     of a chunk: which filter values can make the filter true (`pruning`)
     needed_keys, KeyCondition         of any place: which values of some fields can (`pruning`)
-    Action, copies_of                 the action of a rule, applied to a message; `changed_copies`: to many
+    Action, copies_of                 the action of a rule, applied to a message; `changed_copies`: to many; `CopyRule`:
+                                      what copies need of a rule
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     )
     from headgate.evaluate.reference import evaluate
     from headgate.evaluate.semantics.servicebus import field as servicebus_value
-    from headgate.evaluate.topic_reference import copies_of
+    from headgate.evaluate.topic_reference import CopyRule, copies_of
     from headgate.evaluate.validity import malformed_rows
     from headgate.evaluate.verdict import EVALUATOR_REVISION, UNDECIDED, Verdict
 else:

@@ -10,6 +10,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
     build      build_chunks, ChunkLimits, FilterValues; parse_compression                chunk_builder, compression
     commit     StagingFile, StagedChunks, BatchManifest, commit_batch: exactly once    staging, manifest, commit
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts  tracking, message_counts
+               decode_records, TrackingKind: the records of a chunk                     tracking_records
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
     derive     Area, AreaParts, encode_areas, read_directory: bytes of a derived file, with checksums       areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
@@ -172,7 +173,7 @@ if TYPE_CHECKING:
     from headgate.log.table import ChunkTable
     from headgate.log.tail import StreamTail, read_tail
     from headgate.log.tracking import TrackingState, read_tracking
-    from headgate.log.tracking_records import MAX_REFERENCE_BYTES, encode_offsets
+    from headgate.log.tracking_records import MAX_REFERENCE_BYTES, TrackingKind, decode_records, encode_offsets
     from headgate.log.writer import Appended, Durability, Writer
 else:
     from headgate.faces import lazy

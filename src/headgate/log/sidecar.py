@@ -43,7 +43,7 @@ from headgate.log.segment import Segment
 
 SIDECAR_FORMAT = 3
 MAGIC = b"HGMX"
-ENTRY_DTYPE = np.dtype([("position", ">u4"), ("crc", ">u4")])
+ENTRY_DTYPE: np.dtype[np.void] = np.dtype([("position", ">u4"), ("crc", ">u4")])
 """The position of an offset's entry, and its checksum when the message was decided."""
 
 HEADER_BYTES_DTYPE: np.dtype[np.void] = np.dtype(f"V{CHUNK_HEADER_BYTES}")

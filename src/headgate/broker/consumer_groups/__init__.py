@@ -6,6 +6,7 @@ ReceiveRequest, PendingReceive     a request for messages over some queues; the 
 Received, ReceivedMessage          the answer to it
 GroupView, GroupCounts             the place of one group in one queue: settles, counts
 dead_letters_of                    the stream of a group's dead letters
+GROUPS_FOLDER                      where the ledger of a stream's groups is, inside the stream's folder
 Members, Subscription              who is there, what a group asks for, who has queues for itself (`Broker.members`)
 PullConsumers                      members that read queues for themselves (`ConsumerGroups.pull_consumers`);
                                    `RetryQueue`, `Again`: what comes again for them
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ReceivedMessage,
         ReceiveRequest,
     )
+    from headgate.broker.consumer_groups.stream_groups import GROUPS_FOLDER
 else:
     from headgate.faces import lazy
 

@@ -9,7 +9,7 @@ from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
 from headgate.broker.consumer_groups.group_view import GroupView
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
-from headgate.broker.consumer_groups.stream_groups import FOLDER, GroupCalls, StreamGroups
+from headgate.broker.consumer_groups.stream_groups import GROUPS_FOLDER, GroupCalls, StreamGroups
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
@@ -68,7 +68,7 @@ class GroupViews:
         self._to_commit: dict[StreamGroups, None] = {}
         self._startup = Startup(
             environment.root,
-            FOLDER,
+            GROUPS_FOLDER,
             self._groups_of,
             _OPENED_A_TICK,
             "the consumer groups of stream %r cannot be looked after",
@@ -171,7 +171,7 @@ class GroupViews:
 
     def _has_groups(self, name: str) -> bool:
         stream = self._found(name)
-        return stream in self._opened or (stream.stream.path / FOLDER).exists()
+        return stream in self._opened or (stream.stream.path / GROUPS_FOLDER).exists()
 
     def _found(self, name: str) -> BrokerStream:
         stream = self._environment.find(name)
@@ -184,7 +184,7 @@ class GroupViews:
         groups = self._opened.get(stream)
         if groups is None:
             with stream.guarded():
-                ledger = stream.storage.ledger(stream.stream, now_ms=self._now_ms(), folder=FOLDER)
+                ledger = stream.storage.ledger(stream.stream, now_ms=self._now_ms(), folder=GROUPS_FOLDER)
             try:
                 groups = StreamGroups(stream, ledger, self._calls, self._environment)
             except BaseException:

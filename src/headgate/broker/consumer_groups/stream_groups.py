@@ -20,7 +20,7 @@ from headgate.ledger import NEVER, Ledger, View, copy_number, offset_of
 from headgate.log import Pin
 from headgate.scan import MessageReader
 
-FOLDER = "groups"
+GROUPS_FOLDER = "groups"
 
 UNLIMITED_BYTES = 1 << 62
 """The quota of a pin: messages that wait to be moved never block publishers."""

@@ -13,6 +13,7 @@
     ScheduledMessages     the messages of one stream whose time has not come; `due_of`: when a message is due
     RuleChange, Changed   a change of rules as a job for the stream's writer, and its answer
     RetentionPin          what retention keeps of a stream
+    outlived              which copies have expired; FAILED_RULES: the rule of a dead letter that no rule made
 
 Hidden: how copies are decided (`topic_decider`, `rule_failures`), found (`subscription_source`) and given out
 (`dispatcher`, `sessions`) as the settings say (`policy`), and moved to dead letters and other streams (`copy_mover`,
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.topics.deferred_copies import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts
+    from headgate.broker.topics.expiry import outlived
     from headgate.broker.topics.receiver import Receiver, ReceiverCalls
     from headgate.broker.topics.retention_pin import RetentionPin
     from headgate.broker.topics.rule_change import Changed, RuleChange
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.broker.topics.sessions import SessionReceiver
     from headgate.broker.topics.settler import DeadLetterReason, Settler, ViewCounters
     from headgate.broker.topics.subscription import QueueDepth, SubscriptionInfo
+    from headgate.broker.topics.subscription_source import FAILED_RULES
     from headgate.broker.topics.topic import BrokerTopic
     from headgate.broker.topics.topics import Topics
 else:

@@ -1,6 +1,6 @@
 """The match index: results of registered filters, calculated ahead, so that a reader need not evaluate them again.
 
-    FilterRegistry, Registration                    the registered filters of a stream
+    FilterRegistry, Registration                    the registered filters of a stream, each a `RegisteredFilter`
     IndexSettings                                   whether a broker keeps it up
     Announcement, Change                            the filter that a consumer group announces, and the outcome
     MATCH_INDEX, BuildCounters                      the kind: makes the sidecars that are missing, with a report
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Announcement,
         Change,
         FilterRegistry,
+        RegisteredFilter,
         Registration,
     )
     from headgate.derived.match_index.settings import IndexSettings

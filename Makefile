@@ -28,18 +28,16 @@ setup: $(STAMP) ## build .venv with the package, what its tests and checks need,
 
 # Spark is most of the download. The kernels need all but Spark: they are compiled while Spark is installed, and beyond if that
 # takes longer; what needs one before runs its reference implementation.
-ALL_BUT_SPARK := import tomllib; \
-	print(*(each for each in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"] if "pyspark" not in each), sep="\n")
 
 $(RUN_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < tuple(map(int, "$(OLDEST_PYTHON)".split("."))))' || \
 		{ echo "Headgate needs Python $(OLDEST_PYTHON) or newer; $(PYTHON) is $$($(PYTHON) --version). Say which with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/pip || { echo "setup: .venv is made, with $$($(PYTHON) --version)"; $(PYTHON) -m venv .venv; }
 	@echo "setup: libraries are downloaded (165 MB) and installed"
-	@$(BIN)/python -c '$(ALL_BUT_SPARK)' >.venv/all-but-spark.txt && $(PIP) --requirement .venv/all-but-spark.txt
+	@$(PIP) --editable .
 	@echo "setup: Spark is downloaded ($(if $(JAVA_FITS),480 MB,515 MB with a JDK)) and installed; the filter kernels are compiled for this machine beside it"
 	@PYTHONPATH=src $(BIN)/python -m headgate.cli kernels compile >/dev/null 2>&1 & \
-		$(PIP) --editable '.[duckdb$(if $(JAVA_FITS),,$(comma)java)]'
+		$(PIP) --editable '.[spark,duckdb$(if $(JAVA_FITS),,$(comma)java)]'
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)
@@ -182,7 +180,7 @@ wheel-test: setup ## build the wheel, install it into an empty environment, run 
 	rm -rf build dist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/wheel-environment
-	build/wheel-environment/bin/pip install --quiet "$$(echo dist/headgate-*.whl)$(if $(JAVA_FITS),,[java])"
+	build/wheel-environment/bin/pip install --quiet "$$(echo dist/headgate-*.whl)[spark$(if $(JAVA_FITS),,$(comma)java)]"
 	mkdir -p build/wheel-demo/headgate-data/rabbitmq
 	cp -R examples build/wheel-demo/
 	$(UNPACK) $(STREAMS_OF_RABBITMQ) build/wheel-demo/headgate-data/rabbitmq

@@ -195,6 +195,15 @@ def test_pipeline_that_is_not_there_is_named_before_spark_starts(run: Run, tmp_p
     assert "nothing.toml" in shown.err
 
 
+def test_a_command_that_needs_spark_says_where_it_comes_from(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("headgate.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    shown = run("run", "pipeline.toml")
+    assert shown.status == 1
+    assert "pip install 'headgate[spark]'" in shown.err
+
+
 @pytest.mark.parametrize(
     "command", [given for given in COMMANDS if given[-1] not in ("stream", "filter")], ids=" ".join
 )

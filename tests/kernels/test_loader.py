@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
 
+import llvmlite.binding
 import numpy as np
 import pytest
 
@@ -105,6 +107,40 @@ def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again_without_nu
     again = run_python(code, HEADGATE_CACHE=str(tmp_path))
     assert again.stdout.split() == ["10", "False"], again.stderr
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == kept
+
+
+@needs_kernels
+def test_portable_kernels_that_came_with_the_installation_are_used_where_nothing_can_be_written(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "sys.prefix = os.environ['PREFIX']\n"
+        "from headgate.kernels import cache, load\n"
+        "print(load('headgate.kernels.self_test').index_walk(0, 290), 'numba' in sys.modules, cache.processor()[0])\n"
+    )
+    a_file = tmp_path / "file"
+    a_file.write_bytes(b"")
+    installed = tmp_path / "share" / "headgate"
+    portable = {"HEADGATE_PROCESSOR": "portable"}
+    made = run_python(code, PREFIX=str(tmp_path / "other"), HEADGATE_CACHE=str(installed), **portable)
+    assert made.stdout.split()[:2] == ["10", "True"], made.stderr
+    used = run_python(code, PREFIX=str(tmp_path), HEADGATE_CACHE=str(a_file / "cache"), **portable)
+    assert used.stdout.split()[:2] == ["10", "False"], used.stderr
+    assert used.stdout.split()[2] in ("x86-64-v3", "generic")
+
+
+@pytest.mark.parametrize(("lacks", "wanted"), [(None, ("x86-64-v3", "+pclmul")), ("bmi2", ("old", "-bmi2"))])
+def test_a_processor_that_cannot_run_portable_code_gets_its_own(
+    monkeypatch: pytest.MonkeyPatch, lacks: str | None, wanted: tuple[str, str]
+) -> None:
+    features = llvmlite.binding.FeatureMap(dict.fromkeys(cache._PORTABLE_PROCESSORS["x86_64"][2], True))
+    if lacks is not None:
+        features[lacks] = False
+    monkeypatch.setattr(features, "flatten", lambda: f"-{lacks}")
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "old")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setenv(cache.PROCESSOR_VARIABLE, cache.PORTABLE)
+    assert cache.processor.__wrapped__() == wanted
 
 
 @needs_kernels

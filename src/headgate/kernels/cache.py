@@ -5,7 +5,8 @@
 
 The table names the kernels and has the whole numbers among the module's constants, so that a process which uses
 compiled kernels imports neither their module nor numba. The digest is over versions, the kind of processor and all
-sources that a module may use: itself, and what it imports from this package.
+sources that a module may use: itself, and what it imports from this package. Kernels in `share/headgate` of the Python
+environment came with the installation, as in an image; they are used first, and only read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import platform
 import re
 import sys
 from dataclasses import dataclass
@@ -23,6 +25,23 @@ from pathlib import Path
 import llvmlite.binding
 
 from headgate.cache_folders import CACHE_VARIABLE, cache_folders
+
+PROCESSOR_VARIABLE = "HEADGATE_PROCESSOR"
+"""Environment variable: with `portable` kernels are compiled for every usual server of this kind of machine, such as in
+an image, and not for the model of this processor."""
+
+PORTABLE = "portable"
+
+_PORTABLE_PROCESSORS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    # Intel since Haswell (2013), AMD since Excavator (2015); `pclmul` is for checksums.
+    "x86_64": (
+        "x86-64-v3",
+        "+pclmul",
+        ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "pclmul", "popcnt"),
+    ),
+    "aarch64": ("generic", "", ()),
+}
+"""By machine: processor and features as LLVM names them, and all that a processor must have to run such code."""
 
 _PACKAGE = Path(__file__).parent.parent
 _IMPORTS = re.compile(r"^from headgate\.([a-z_0-9.]+) import (\w*)", re.MULTILINE)
@@ -83,12 +102,16 @@ def keep(source: Path, compiled: CompiledKernels) -> None:
 
 @functools.cache
 def cache_folder(source: Path) -> Path | None:
-    """Where the kernels of a module are kept; None where nothing can be written."""
-    digest = hashlib.sha256(f"{_numba()} {llvmlite.__version__} {sys.version} {_processor()}".encode())
+    """Where the kernels of a module are, or are to be kept; None where nothing can be written."""
+    digest = hashlib.sha256(f"{_numba()} {llvmlite.__version__} {sys.version} {' '.join(processor())}".encode())
     for part in sorted(compiled_together(source)):
         digest.update(part.read_bytes())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    installed = Path(sys.prefix, "share", "headgate", name)
+    if (installed / "code").is_file():
+        return installed
     for parent in cache_folders(CACHE_VARIABLE):
-        folder = parent / f"kernels-{digest.hexdigest()[:16]}"
+        folder = parent / name
         try:
             folder.mkdir(exist_ok=True)
         except OSError:
@@ -108,9 +131,17 @@ def _numba() -> str:
 
 
 @functools.cache
-def _processor() -> str:
-    """The processor that code is compiled for; code for one model does not serve another."""
-    return f"{llvmlite.binding.get_host_cpu_name()} {llvmlite.binding.get_host_cpu_features().flatten()}"
+def processor() -> tuple[str, str]:
+    """The processor that code is compiled for and its features, as LLVM names them: code for one model serves no other.
+
+    It is this one, unless the environment asks for portable code and this processor can run that.
+    """
+    found = llvmlite.binding.get_host_cpu_features()
+    if os.environ.get(PROCESSOR_VARIABLE, "").lower() == PORTABLE and platform.machine() in _PORTABLE_PROCESSORS:
+        name, features, needed = _PORTABLE_PROCESSORS[platform.machine()]
+        if all(found.get(feature) for feature in needed):
+            return name, features
+    return llvmlite.binding.get_host_cpu_name(), found.flatten()
 
 
 @functools.cache

@@ -17,13 +17,18 @@ import llvmlite.binding
 import numba
 
 from headgate.errors import HeadgateError
-from headgate.kernels.cache import CompiledKernels
+from headgate.kernels.cache import CompiledKernels, processor
 from headgate.kernels.linker import shared_symbol_of, symbol_of, target_machine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # numba's own annotations cover only part of what is used here.
 _njit: Any = numba.njit
+_config: Any = numba.config
+
+if processor()[0] != llvmlite.binding.get_host_cpu_name():
+    # numba optimises for this processor unless told otherwise.
+    _config.CPU_NAME, _config.CPU_FEATURES = processor()
 
 _SCALARS = {"int64", "void"}
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}

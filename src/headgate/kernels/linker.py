@@ -17,7 +17,7 @@ from typing import Any
 
 import llvmlite.binding
 
-from headgate.kernels.cache import CompiledKernels
+from headgate.kernels.cache import CompiledKernels, processor
 
 _DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
 _METH_FASTCALL = 0x80
@@ -96,13 +96,14 @@ def shared_symbol_of(module: str, name: str) -> str:
 
 
 def target_machine() -> Any:
-    """The target of compilation: this processor."""
+    """The target of compilation: the processor that `cache.processor` names."""
     llvmlite.binding.initialize_native_target()
     llvmlite.binding.initialize_native_asmprinter()
     target = llvmlite.binding.Target.from_default_triple()
+    name, features = processor()
     return target.create_target_machine(
-        cpu=llvmlite.binding.get_host_cpu_name(),
-        features=llvmlite.binding.get_host_cpu_features().flatten(),
+        cpu=name,
+        features=features,
         opt=3,
         reloc="static" if target.name.startswith("x86") else "default",
         codemodel="jitdefault",

@@ -9,7 +9,13 @@ and the settings of a session. `session()` makes a session, `register` adds to o
 package imports pyspark.
 """
 
+import importlib.util
 from typing import TYPE_CHECKING
+
+from headgate.errors import SparkSetupError
+
+if importlib.util.find_spec("pyspark") is None:
+    raise SparkSetupError("this needs the package pyspark, which is not installed: pip install 'headgate[spark]'")
 
 from headgate.spark.columns import column
 from headgate.spark.copy import copy_stream

@@ -23,6 +23,8 @@ The same commands serve every protocol; time comes in as an argument or through 
     ConsumerGroups, GroupSettings      its consumer groups (`broker.consumer_groups`); `GroupStart`
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
     Users, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`
+    Resubmission, Resubmitter          dead letters on their way to another place; `ResubmissionTrial`: its dry run
+    Jobs, Job, JobState                long work that users asked for, in steps
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     any_target                         for who may forward copies anywhere: the operator
     IndexLag                           how far the match index of a stream is behind
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     )
     from headgate.broker.environment import run_here
     from headgate.broker.exchanges import Exchanges
+    from headgate.broker.jobs import Job, Jobs, JobState
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.match_indexes import IndexLag
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
     from headgate.broker.publishers import Publisher
     from headgate.broker.remote_moves import RemoteProgress
     from headgate.broker.replies import REPLY_TO, ReplyQueue, ReplyQueues, is_reply_queue
+    from headgate.broker.resubmission import Resubmission, ResubmissionTrial, Resubmitter
     from headgate.broker.routing import EXCHANGE_KINDS, Binding, Exchange, Headers
     from headgate.broker.session import Check, Session
     from headgate.broker.settings import BrokerSettings, TopicCreation

@@ -26,6 +26,7 @@ from headgate.broker.entities import Entities
 from headgate.broker.environment import Environment, RunInWorker, Workers
 from headgate.broker.exchanges import Exchanges
 from headgate.broker.intervals import is_over
+from headgate.broker.jobs import Jobs
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.match_indexes import IndexLag, MatchIndexes
 from headgate.broker.message_topics import MessageTopics
@@ -102,6 +103,7 @@ class Broker:
         self.keys = AccessKeys(private / KEYS_NAME)
         self.consumers = Consumers(now_ms=now_ms, cpu_ns=cpu_ns)
         self.replies = ReplyQueues()
+        self.jobs = Jobs(now_ms)
         self.counters = BrokerCounters()
         self.sessions: dict[Session, None] = {}
         self.shared_names = SharedNames(self._later)
@@ -157,6 +159,7 @@ class Broker:
             self.consumer_groups,
             self.message_topics,
             self.replies,
+            self.jobs,
             self.open_publisher,
             self._ended,
         )
@@ -341,6 +344,7 @@ class Broker:
         self.consumers.tick(now_ms)
         self.topics.tick(now_ms)
         self.entities.tick(now_ms)
+        self.jobs.tick(now_ms)
         self.consumer_groups.views.tick(now_ms)
         self.consumer_groups.pull_consumers.tick(now_ms)
         flush_is_due = is_over(self._flushed_ms, FLUSH_MS, now_ms)

@@ -29,9 +29,11 @@ from headgate.broker.catalogue import Declared, StreamInfo, check_name, check_re
 from headgate.broker.consumer_groups import ConsumerGroups, GroupView, PendingReceive, ReceiveRequest
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.environment import Environment
+from headgate.broker.jobs import Job, Jobs
 from headgate.broker.message_topics import MessageTopic, MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
+from headgate.broker.resubmission import Resubmission, ResubmissionWork, Resubmitter
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName, SharedNames
@@ -84,6 +86,7 @@ class BrokerParts:
     consumer_groups: ConsumerGroups
     message_topics: MessageTopics
     replies: ReplyQueues
+    jobs: Jobs
     open_publisher: Callable[[BrokerStream, str | None, Backlog, Callable[[Publisher], None]], Publisher]
     ended: Callable[[Session], None]
 
@@ -357,6 +360,33 @@ class Session:
     def purge(self, name: SubscriptionName, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies of a subscription, or of its dead letters; `then` gets how many. Errors of `topic_of`."""
         self.topic_of(name).receivers.purge(name.subscription, then, dead_letters=name.is_dead_letter)
+
+    def resubmitter(self, name: SubscriptionName, request: Resubmission) -> Resubmitter:
+        """The dead letters of a subscription on their way to another place, for a dry run or a job.
+
+        Raises ResourceNotFoundError, AccessRefusedError, EntityDisabledError, PreconditionFailedError, LogError.
+        """
+
+        def check() -> None:
+            self.topic_of(name)
+            self.check_writes(request.to)
+
+        return Resubmitter(self._parts.topics, self._parts.environment, name, request, check=check)
+
+    def resubmit(self, name: SubscriptionName, request: Resubmission, *, rate_per_s: float | None = None) -> Job:
+        """Publish dead letters of a subscription again, as a job; errors of `resubmitter`, LimitExceededError."""
+        work = ResubmissionWork(self.resubmitter(name, request), self._parts.environment)
+        return self._parts.jobs.start("resubmission", self.user, str(name), work, rate_per_s=rate_per_s)
+
+    def delete_dead_letters(
+        self, name: SubscriptionName, copies: Sequence[int], then: Callable[[list[int] | HeadgateError], None]
+    ) -> None:
+        """Settle chosen dead letters; `then` gets those that nobody held. Errors of `topic_of`."""
+        letters = self.topic_of(name).dead_letters(name.subscription)
+        if letters is None:
+            then([])
+        else:
+            letters.delete_chosen(sorted(set(copies)), then)
 
     def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
         """Make a stream a topic; a missing stream is made first.

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Origin,
         forwarded,
         origin_of,
+        resubmitted,
         with_origin,
         with_properties,
     )

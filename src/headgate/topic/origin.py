@@ -10,7 +10,7 @@ forwarded, and, as a dead letter, where it became one (servicebus_wire, section 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.errors import MessageError
@@ -27,6 +27,10 @@ ATTEMPTS_ANNOTATION = "x-headgate-attempts"
 HOPS_ANNOTATION = "x-headgate-hops"
 FIRST_NUMBER_ANNOTATION = "x-opt-enqueue-sequence-number"
 SOURCE_ANNOTATION = "x-opt-deadletter-source"
+
+RESUBMISSIONS_ANNOTATION = "x-headgate-resubmissions"
+LAST_REASON_ANNOTATION = "x-headgate-last-dead-letter-reason"
+LAST_DESCRIPTION_ANNOTATION = "x-headgate-last-dead-letter-description"
 
 MAX_HOPS = 4
 """How often a message may be forwarded, as in Service Bus."""
@@ -103,6 +107,43 @@ def forwarded(encoded: bytes, *, number: int, source: str | None) -> bytes | Non
     # What marked a dead letter or a deferred copy here says nothing there.
     changes += [(_annotation(name), None) for name in (COPY_ANNOTATION, ARRIVED_ANNOTATION, ATTEMPTS_ANNOTATION)]
     return _with_changes(message, changes, encoded)
+
+
+_LEFT_BEHIND = (
+    COPY_ANNOTATION,
+    ARRIVED_ANNOTATION,
+    ATTEMPTS_ANNOTATION,
+    HOPS_ANNOTATION,
+    FIRST_NUMBER_ANNOTATION,
+    SOURCE_ANNOTATION,
+)
+"""Annotations of a dead letter that say nothing where it is published again."""
+
+_KEPT_AS = ((REASON_PROPERTY, LAST_REASON_ANNOTATION), (DESCRIPTION_PROPERTY, LAST_DESCRIPTION_ANNOTATION))
+
+
+def resubmitted(encoded: bytes, *, properties: Mapping[str, AmqpValue], removed: Iterable[str] = ()) -> bytes:
+    """A dead letter as it is published again: a new message, which may be forwarded as often as any other.
+
+    Its reason and description become annotations, which no rule sees, and its resubmissions are counted. Then the
+    application properties `removed` are taken away and `properties` are set, case ignored in both. Bytes that are not a
+    message become the body of a new one.
+    """
+    message = _decoded(encoded)
+    counted = message.value(_annotation(RESUBMISSIONS_ANNOTATION))
+    before = counted.value if counted is not None and counted.type is AmqpType.UINT else 0
+    changes: list[Change] = [(_annotation(RESUBMISSIONS_ANNOTATION), AmqpValue(AmqpType.UINT, before + 1))]
+    changes += [(_annotation(name), None) for name in _LEFT_BEHIND]
+    for name, kept_as in _KEPT_AS:
+        changes.append((_annotation(kept_as), message.value(_property(name))))
+        changes.append((_property(name), None))
+    changes += [(_property(name, ignore_case=True), None) for name in (*removed, *properties)]
+    changes += [(_property(name), value) for name, value in properties.items()]
+    return _with_changes(message, changes, encoded)
+
+
+def _property(name: str, *, ignore_case: bool = False) -> FieldReference:
+    return FieldReference(Section.APPLICATION_PROPERTIES, key=name.encode(), ignore_case=ignore_case)
 
 
 def _annotation(name: str) -> FieldReference:

@@ -27,7 +27,7 @@ from headgate.message import (
     parse_field,
 )
 from headgate.message.lookup import locate_bytes
-from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, with_properties
+from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, resubmitted, with_properties
 
 Properties = Mapping[str, object]
 """Application properties that a copy gets, plain or typed JSON."""
@@ -72,7 +72,8 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a copy is changed on its way to another stream; a move of the ledger keeps this as JSON.
 
     `properties` are plain or typed JSON; `subscription` is the number of the subscription that gives the copy up;
-    `is_forward`: it forwards all of its copies, so this one is no dead letter.
+    `is_forward`: it forwards all of its copies, so this one is no dead letter. `is_resubmission`: a dead letter that is
+    published again, without the application properties `removed`.
     """
 
     reason: str | None = None
@@ -80,9 +81,14 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
     properties: dict[str, Any] = {}
     subscription: int = 0
     is_forward: bool = False
+    is_resubmission: bool = False
+    removed: tuple[str, ...] = ()
 
     def refused(self, why: Refused) -> Movement:
         """The movement of a copy that its target does not take, with the reason; a dead letter keeps its own reason."""
+        if self.is_resubmission:
+            # It comes back as it was.
+            return Movement(subscription=self.subscription)
         if not self.is_forward:
             return self
         reason, description = why.value
@@ -104,6 +110,10 @@ class Movement(msgspec.Struct, frozen=True, omit_defaults=True):
             if text is not None:
                 marks[name] = AmqpValue(AmqpType.STRING, text)
         return with_properties(message, marks) if marks else message
+
+    def published_again(self, message: bytes) -> bytes:
+        """A dead letter as a resubmission publishes it."""
+        return resubmitted(message, properties=_marks(self.properties), removed=self.removed)
 
     def behind(self, note: bytes) -> Movement:
         """This movement with the properties of a note added; its own properties override them."""
@@ -150,8 +160,9 @@ def append_to_stream(
     """Append the pending moves of a ledger to a stream, as one of its publishers would; gives how many are done.
 
     `made` gives the message of a move, or None to drop it; its filter value is the field that the stream declares. A
-    message whose id is among `ids` is left out. The writer must be free meanwhile. Raises StreamLockedError where
-    another process writes the stream, StreamFullError and other LogErrors, and the errors of `made`.
+    message whose id is among `ids` is left out, unless it is a resubmission: its id is known from its first time. The
+    writer must be free meanwhile. Raises StreamLockedError where another process writes the stream, StreamFullError and
+    other LogErrors, and the errors of `made`.
     """
     writer = stream.open_writer(now_ms=now_ms)
     source = writer.settings.filter_source
@@ -163,7 +174,7 @@ def append_to_stream(
         message = made(move)
         if message is None or isinstance(message, Elsewhere):
             return message
-        if new_ids is not None and new_ids.is_known(message):
+        if new_ids is not None and new_ids.is_known(message) and not _is_resubmission(move):
             stream.counters.messages_duplicate += 1
             return None
         return message, None if field is None else _bytes_of(message, field)
@@ -176,6 +187,10 @@ def append_to_stream(
             stream.close_writer()
         elif writer.next_offset > before:
             stream.refresh()
+
+
+def _is_resubmission(move: Move) -> bool:
+    return bool(move.change) and Movement.decode(move.change).is_resubmission
 
 
 def _bytes_of(message: bytes, field: FieldReference) -> bytes | None:

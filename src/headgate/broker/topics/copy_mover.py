@@ -164,6 +164,8 @@ class CopyMover(Mover):
     def _forwarded(self, move: Move) -> bytes | Elsewhere:
         """The message of a move to a stream, as it is stored there; after too many hops, the dead letter instead."""
         movement = Movement.decode(move.change)
+        if movement.is_resubmission:
+            return movement.published_again(self._copies.moved(move, movement)[0])
         source = None if movement.is_forward else self._name_of(movement.subscription)
         message, origin = self._copies.moved(move, movement)
         made = forwarded(movement.marked(message), number=sequence_number(origin.copy), source=source)

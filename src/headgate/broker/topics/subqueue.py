@@ -10,6 +10,7 @@ from pathlib import Path
 from headgate.broker.delivery import Consumption, MovedCopies, Mover, StreamSource
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream, Storage
+from headgate.broker.topics.dead_letters import DeadLetterDispatcher
 from headgate.broker.topics.deferred_copies import DeferredDispatcher, DeferredIndex
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.policy import SubscriptionPolicy
@@ -36,14 +37,16 @@ class Subqueue:
         environment: Environment,
         policy: SubscriptionPolicy,
         *,
-        mover_of: Callable[[Ledger, MovedCopies], Mover] | None = None,
+        is_deferred: bool,
+        mover_of: Callable[[Ledger, MovedCopies], Mover],
         touched: Callable[[Subqueue], None],
     ) -> None:
-        """With `mover_of` it holds deferred copies, which may become dead letters; `mover_of` gives their mover."""
+        """It holds deferred copies, or else dead letters; `mover_of` gives the mover of those that leave it."""
         self.name = name
         self._folder = folder
         self._storage = topic.storage
         self._policy = policy
+        self._is_deferred = is_deferred
         self._mover_of = mover_of
         self._now_ms = environment.now_ms
         self._touched = touched
@@ -51,7 +54,7 @@ class Subqueue:
         self._commits = environment.workers.commits
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: DeadLetterDispatcher | DeferredDispatcher | None = None
         self._index = DeferredIndex()
         self._reader: MessageReader | None = None
         self._next_offset = 0
@@ -107,7 +110,15 @@ class Subqueue:
         assert isinstance(dispatcher, DeferredDispatcher)
         return dispatcher
 
-    def dispatcher(self) -> Dispatcher:
+    def dead_letters(self) -> DeadLetterDispatcher | None:
+        """The dispatcher of dead letters; None where there never were any. Raises as `dispatcher`."""
+        if not self.exists:
+            return None
+        dispatcher = self.dispatcher()
+        assert isinstance(dispatcher, DeadLetterDispatcher)
+        return dispatcher
+
+    def dispatcher(self) -> DeadLetterDispatcher | DeferredDispatcher:
         """The dispatcher of its messages; opens its ledger. Raises StreamLockedError and other LogErrors."""
         self._used_ms = now_ms = self._now_ms()
         if self._dispatcher is None:
@@ -120,7 +131,7 @@ class Subqueue:
             self._touched(self)
         return self._dispatcher
 
-    def _opened_dispatcher(self, now_ms: int) -> Dispatcher:
+    def _opened_dispatcher(self, now_ms: int) -> DeadLetterDispatcher | DeferredDispatcher:
         """A new dispatcher, with the files that it needs; after an error some of them are open."""
         stream = self._stream()
         ledger = self._storage.ledger(stream, now_ms=now_ms)
@@ -128,8 +139,8 @@ class Subqueue:
         self._reader = MessageReader(stream)
         self._next_offset = read_tail(stream).next_offset
         source = StreamSource(stream, self._reader, lambda: self._next_offset)
-        made = Dispatcher if self._mover_of is None else functools.partial(DeferredDispatcher, index=self._index)
-        dispatcher = made(
+        made = functools.partial(DeferredDispatcher, index=self._index) if self._is_deferred else DeadLetterDispatcher
+        dispatcher: DeadLetterDispatcher | DeferredDispatcher = made(
             self.name,
             ledger.view(QUEUE_VIEW, 0),
             source,
@@ -137,9 +148,7 @@ class Subqueue:
             self._policy,
             self._now_ms,
         )
-        if self._mover_of is not None:
-            assert isinstance(dispatcher, DeferredDispatcher)
-            self._consumption.mover = self._mover_of(ledger, dispatcher)
+        self._consumption.mover = self._mover_of(ledger, dispatcher)
         dispatcher.count_unseen()
         self._consumption.add(dispatcher)
         self._consumption.expire(now_ms)

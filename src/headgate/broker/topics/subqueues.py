@@ -31,7 +31,7 @@ class Subqueues:
         environment: Environment,
         mover_of: Callable[[Ledger, MovedCopies], Mover],
     ) -> None:
-        """`mover_of` gives the mover of deferred copies to the dead letters."""
+        """`mover_of` gives the mover of deferred copies to the dead letters, and of dead letters to streams."""
         self._stream = stream
         self._environment = environment
         self._mover_of = mover_of
@@ -65,6 +65,8 @@ class Subqueues:
                 self._environment,
                 # They are given out until they are settled, however often.
                 SubscriptionPolicy(DEFAULT_SETTINGS, expires=False),
+                is_deferred=False,
+                mover_of=self._mover_of,
                 touched=self._was_touched,
             )
         return Subqueue(
@@ -73,6 +75,7 @@ class Subqueues:
             self._stream,
             self._environment,
             subscription.policy,
+            is_deferred=True,
             mover_of=self._mover_of,
             touched=self._was_touched,
         )

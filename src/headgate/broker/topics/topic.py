@@ -18,6 +18,7 @@ from headgate.broker.stream import BrokerStream
 from headgate.broker.topics.auto_delete import AutoDelete, IdleSubscription
 from headgate.broker.topics.browser import Browser
 from headgate.broker.topics.copy_mover import CopyMover, TopicCopies
+from headgate.broker.topics.dead_letters import DeadLetterDispatcher
 from headgate.broker.topics.dispatcher import Dispatcher
 from headgate.broker.topics.expiry_sweep import ExpirySweep
 from headgate.broker.topics.receivers import Receivers
@@ -141,6 +142,12 @@ class BrokerTopic:
     def scheduled(self) -> ScheduledMessages:
         """Its scheduled messages. Raises LogError."""
         return self.scheduler.of(self.stream)
+
+    # dead letters
+
+    def dead_letters(self, subscription: str) -> DeadLetterDispatcher | None:
+        """The dead letters of a subscription; None where there never were any; ResourceNotFoundError, LogError."""
+        return self._subqueues.get(TargetKind.DEAD_LETTERS, self.subscriptions.find(subscription)).dead_letters()
 
     # rules
 

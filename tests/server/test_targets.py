@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate.broker import Entities, KeyRights, Session
+from headgate.broker import Entities, KeyRights, Resubmission, Session
 from headgate.errors import AccessRefusedError
 from headgate.protocols.rocketmq.remoting import ResponseCode
-from headgate.topic import ChangeSubscription, CreateSubscription, SubscriptionSettings
+from headgate.topic import ChangeSubscription, CreateSubscription, SubscriptionName, SubscriptionSettings
 from server.entities import ServedEntities
 from server.remoting_client import RemotingClient
 from server.running import RunningServer, running_server
@@ -29,6 +29,7 @@ from servicebus_tokens import signed_token
 
 ANNA = ("anna", "secret")
 SECRET = "the secret of the application"
+LETTERS = SubscriptionName("a", "s", is_dead_letter=True)
 FORWARDS = SubscriptionSettings(forward_dead_letters_to="b")
 
 Ask = Callable[[RunningServer], bool]
@@ -138,18 +139,24 @@ ROADS: dict[str, Ask] = {
     "publishing: its sequence": _session(lambda session: session.last_sequence("b", "name")),
     "publishing: by an exchange": _session(lambda session: session.route("b-direct", "k")),
     "replies of RocketMQ": _session(lambda session: session.check_writes("DefaultCluster_REPLY_TOPIC")),
+    "resubmission: HTTP": _http("POST", "topics/a/subscriptions/s/dead-letters/resubmissions", {"to": "b"}),
+    "resubmission: its dry run": _http(
+        "POST", "topics/a/subscriptions/s/dead-letters/resubmissions", {"to": "b", "dry_run": True}
+    ),
+    "resubmission: a job": _session(lambda session: session.resubmit(LETTERS, Resubmission("b"))),
     "dead letters of another group of RocketMQ": _gives_up,
 }  # fmt: skip
 
 NAMES_A_TARGET = {
     "bind", "bind_exchange", "change_topic", "check_writes", "create_super_stream", "declare_exchange",
-    "ensure_message_topic", "last_sequence", "publisher", "route", "schedule_message", "unbind", "unbind_exchange",
+    "ensure_message_topic", "last_sequence", "publisher", "resubmit", "resubmitter", "route",
+    "schedule_message", "unbind", "unbind_exchange",
     "delete_super_stream",
 }  # fmt: skip
 NAMES_NONE = {
     "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic", "declare_stream",
-    "delete_exchange", "delete_stream", "exchange", "group_view", "is_stored_remotely", "message_consumer",
-    "message_read", "message_topic",
+    "delete_dead_letters", "delete_exchange", "delete_stream", "exchange", "group_view",
+    "is_stored_remotely", "message_consumer", "message_read", "message_topic",
     "needs_headers", "partitions", "publishers", "purge", "queue_depth", "reads", "recall_message",
     "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolution",
     "route_super_stream",

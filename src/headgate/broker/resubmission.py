@@ -17,14 +17,13 @@ from headgate.broker.delivery import Movement, ReadCopy, TargetKind
 from headgate.broker.environment import Environment, run_here
 from headgate.broker.jobs import Job, JobState, JobWork, fail
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, Topics
+from headgate.broker.topics import BrokerTopic, DeadLetterDispatcher, Topics
 from headgate.errors import ConfigError, HeadgateError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import offset_of, rule_of
 from headgate.message import AmqpType, amqp_value, from_plain_or_typed
 from headgate.topic import RuleHistory, SubscriptionName
 
 if TYPE_CHECKING:
-    from headgate.broker.topics.dead_letters import DeadLetterDispatcher
     from headgate.topic.trial import Taken, Takers
 
 MOST_ON_THEIR_WAY = 2048

@@ -108,6 +108,7 @@ class _Asking:
                 with contextlib.suppress(LogError):
                     topic.stream.look()
             topic.tick(now_ms())
+        self._broker.jobs.tick(now_ms())
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, object], body: object) -> Any:
         """The answer to a request; waits while another process writes the stream."""

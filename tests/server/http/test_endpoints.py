@@ -24,6 +24,7 @@ _NAMES = {
     "check": "alarms",
     "exchange": "amq.topic",
     "group": "billing",
+    "job": "1-1",
     "node": "headgate@localhost",
     "queue": "orders",
     "rule": "$Default",

@@ -8,6 +8,7 @@
     SessionReceiver       a receiver of one session, with its lock and state
     SubscriptionInfo      a subscription as users see it: settings, `CopyCounts`, `ViewCounters`
     Settler, is_deferred  settles copies by their tokens, of any receiver
+    DeadLetterDispatcher  the dead letters of one subscription: chosen ones are resubmitted or deleted
     QueueDepth            how many copies a subscription has, as a queue of RabbitMQ's
     sequence_number       the number of a copy that clients of Service Bus see, and back: `copy_of`
     ScheduledMessages     the messages of one stream whose time has not come; `due_of`: when a message is due
@@ -24,6 +25,7 @@ copies expire (`expiry`, `expiry_sweep`), and how idle subscriptions are removed
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.broker.topics.dead_letters import DeadLetterDispatcher
     from headgate.broker.topics.deferred_copies import is_deferred
     from headgate.broker.topics.dispatcher import CopyCounts
     from headgate.broker.topics.expiry import outlived

@@ -34,6 +34,8 @@ from headgate.server.listings import may_read
 from headgate.server.topics import bodies, rows
 from headgate.server.topics.broker_answers import received, told
 from headgate.server.topics.calls import MOST_COPIES, CopiesQuery, PutQuery, TopicCall, TopicEndpoints
+from headgate.server.topics.dead_letters import DeadLetterRequests
+from headgate.server.topics.jobs import job_group
 from headgate.server.topics.message_topics import message_topic_group
 from headgate.topic import (
     AddRule,
@@ -80,6 +82,7 @@ def topic_groups(broker: Broker) -> tuple[Group, ...]:
             tuple(requests.entity_endpoints()),
         ),
         message_topic_group(broker),
+        job_group(broker),
     )
 
 
@@ -96,6 +99,7 @@ class _TopicRequests:
         yield from self._rule_endpoints()
         yield from self._copy_endpoints(dead_letters=False)
         yield from self._copy_endpoints(dead_letters=True)
+        yield from DeadLetterRequests(self._broker, body_bytes=BODY_BYTES).endpoints()
 
     def _topic_endpoints(self) -> Iterator[Endpoint]:
         configure: dict[str, Any] = {"permission": "configure the topic"}

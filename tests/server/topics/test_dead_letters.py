@@ -1,0 +1,123 @@
+"""Dead letters over HTTP: resubmitted as a job, tried, deleted, by those who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokers import publish
+from headgate import Message
+from server.running import RunningServer, running_server
+from server.topics.test_topics import ANNA, GUEST, ask
+
+TOPIC = "/api/topics/orders"
+LETTERS = f"{TOPIC}/subscriptions/red/dead-letters"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    """The topic `orders`, whose subscription `red` has four dead letters, and takes those with n below 2 now."""
+    reader = {"name": "anna", "password": "secret", "permissions": {"read": ".*"}}
+    with running_server(tmp_path, handlers={}, user=[reader], stream=[{"name": "plain"}]) as running:
+        assert ask(running, "PUT", TOPIC)[0] == 201
+        assert ask(running, "PUT", f"{TOPIC}/subscriptions/red")[0] == 201
+        messages = [Message(b"b", application_properties={"n": number}).encode() for number in range(4)]
+        running.call(write, running, messages)
+        copies = ask(running, "POST", f"{TOPIC}/subscriptions/red/receive", {"count": 10, "wait_s": 5})[1]
+        settled = {"outcome": "dead-letter", "tokens": [each["token"] for each in copies], "reason": "NoStock"}
+        assert ask(running, "POST", f"{TOPIC}/subscriptions/red/settle", settled)[1] == {"settled": [True] * 4}
+        assert ask(running, "DELETE", f"{TOPIC}/subscriptions/red/rules/$Default")[0] == 200
+        assert ask(running, "PUT", f"{TOPIC}/subscriptions/red/rules/small", {"sql": "n < 2"})[0] == 201
+        yield running
+
+
+def write(running: RunningServer, messages: list[bytes]) -> None:
+    broker = running.context.broker
+    publish(broker, broker.open_session("guest", protocol="test", connection="test").publisher("orders"), messages)
+
+
+def left(running: RunningServer) -> list[int]:
+    rows = ask(running, "GET", f"{LETTERS}/messages")[1]
+    return [row["message"]["application_properties"]["n"] for row in rows]
+
+
+def ended(running: RunningServer, answer: tuple[int, Any]) -> Any:
+    status, told = answer
+    assert status == 202
+    return ask(running, "GET", f"/api/jobs/{told['job']}?wait_s=10")[1]
+
+
+def test_a_dry_run_says_which_rules_take_what_and_changes_nothing(running: RunningServer) -> None:
+    status, told = ask(running, "POST", f"{LETTERS}/resubmissions", {"dry_run": True})
+    assert (status, told) == (
+        200,
+        {
+            "copies": 4,
+            "taken": [{"subscription": "red", "rule": "small", "copies": 2}],
+            "failing": [],
+            "taken_by_none": [{"offset": 2, "rule": 0}, {"offset": 3, "rule": 0}],
+            "num_taken_by_none": 2,
+            "is_complete": True,
+        },
+    )
+    assert left(running) == [0, 1, 2, 3]
+
+
+def test_a_resubmission_is_a_job_that_its_user_sees(running: RunningServer) -> None:
+    job = ended(running, ask(running, "POST", f"{LETTERS}/resubmissions", {"set": {"n": 1}, "copies": [{"offset": 3}]}))
+    facts = ("kind", "user", "subject", "state", "done", "total", "failed", "error")
+    name = "orders/Subscriptions/red/$DeadLetterQueue"
+    assert tuple(job[each] for each in facts) == ("resubmission", "guest", name, "done", 1, 1, 0, None)
+    assert left(running) == [0, 1, 2]
+    (copy,) = ask(running, "GET", f"{TOPIC}/subscriptions/red/messages")[1]
+    assert copy["message"]["application_properties"] == {"n": 1}
+    assert ask(running, "GET", "/api/jobs")[1] == [job]
+    assert ask(running, "GET", "/api/jobs", user=ANNA)[1] == []
+    assert ask(running, "GET", f"/api/jobs/{job['id']}", user=ANNA)[0] == 403
+    assert ask(running, "DELETE", f"/api/jobs/{job['id']}", user=ANNA)[0] == 403
+    job = ended(running, ask(running, "POST", f"{LETTERS}/resubmissions", {"to": "plain"}))
+    assert (job["state"], job["done"], left(running)) == ("done", 3, [])
+
+
+def test_what_nobody_takes_stays_unless_it_is_asked_for(running: RunningServer) -> None:
+    job = ended(running, ask(running, "POST", f"{LETTERS}/resubmissions", {}))
+    assert (job["done"], job["failed"], left(running)) == (2, 2, [2, 3])
+    job = ended(running, ask(running, "POST", f"{LETTERS}/resubmissions", {"include_untaken": True}))
+    assert (job["done"], job["failed"], left(running)) == (2, 0, [])
+
+
+def test_a_slow_job_is_cancelled(running: RunningServer) -> None:
+    body = {"to": "plain", "rate_per_s": 0.01}
+    job = ask(running, "POST", f"{LETTERS}/resubmissions", body)[1]["job"]
+    assert ask(running, "GET", f"/api/jobs/{job}")[1]["state"] == "running"
+    assert ask(running, "DELETE", f"/api/jobs/{job}")[1]["state"] == "cancelled"
+    assert ask(running, "GET", f"/api/jobs/{job}?wait_s=20")[1]["state"] == "cancelled"
+
+
+REFUSED = [
+    ({"to": "plain"}, ANNA, 403),
+    ({"to": "plain", "dry_run": True}, ANNA, 403),
+    ({"to": "missing"}, GUEST, 404),
+    ({"to": "orders/Subscriptions/red"}, GUEST, 400),
+    ({"set": {"n": [1]}}, GUEST, 400),
+    ({"copies": [{"offset": 0, "rule": 1}]}, GUEST, 400),
+    ({"copies": [{"offset": 0}] * 10_001}, GUEST, 400),
+    ({"rate_per_s": 0}, GUEST, 400),
+]
+
+
+def test_a_wrong_request_is_refused_and_changes_nothing(running: RunningServer) -> None:
+    for body, user, status in REFUSED:
+        assert ask(running, "POST", f"{LETTERS}/resubmissions", body, user=user)[0] == status, body
+    assert left(running) == [0, 1, 2, 3]
+
+
+def test_dead_letters_are_deleted_chosen_or_all(running: RunningServer) -> None:
+    chosen = {"copies": [{"offset": 1}, {"offset": 9}]}
+    assert ask(running, "POST", f"{LETTERS}/delete", chosen) == (200, {"deleted": 1})
+    assert left(running) == [0, 2, 3]
+    assert ask(running, "POST", f"{LETTERS}/delete", {}) == (200, {"deleted": 3})
+    assert left(running) == []

@@ -236,3 +236,15 @@ def test_every_page_has_a_place_in_the_site() -> None:
     pages = {str(page.relative_to(PROJECT / "docs")) for page in (PROJECT / "docs").rglob("*.md")}
     without = {page for page in pages if page not in navigation.split() and not page.endswith(".template.md")}
     assert sorted(without) == [], "name each in the nav of mkdocs.yml"
+
+
+def test_rows_on_when_not_to_use_it_are_those_of_the_benchmarks() -> None:
+    """Both pages are read side by side, so a new measurement goes to both."""
+    rows = [
+        line
+        for line in (PROJECT / "docs" / "when-not.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    measured = set((PROJECT / "docs" / "benchmarks.md").read_text(encoding="utf-8").splitlines())
+    assert len(rows) > 20
+    assert [row for row in rows if row not in measured] == [], "copy these rows from docs/benchmarks.md"

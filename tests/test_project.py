@@ -248,3 +248,18 @@ def test_rows_on_when_not_to_use_it_are_those_of_the_benchmarks() -> None:
     measured = set((PROJECT / "docs" / "benchmarks.md").read_text(encoding="utf-8").splitlines())
     assert len(rows) > 20
     assert [row for row in rows if row not in measured] == [], "copy these rows from docs/benchmarks.md"
+
+
+def test_tests_named_on_the_page_of_promises_exist() -> None:
+    import re
+
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (PROJECT / "docs" / "promises.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (PROJECT / path).exists()
+        or re.search(rf"^(?:def {name}\(|{name} = )", (PROJECT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        is None
+    ]
+    assert missing == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from brokers import SetClock
-from headgate.trace import Answer, ConsumerAnswer, Facts, Question, Selector, ask
+from headgate.trace import Answer, ConsumerAnswer, Facts, Question, Selector, ask, streams_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ def asked(
 ) -> Answer:
     """The answer to a question; `by` is what a `Selector` takes."""
     question = Question(name, Selector(**by), consumer)
-    return ask(question, root, clock=LabClock(clock), facts=facts or Facts())
+    question.check()
+    return ask(question, streams_of(name, root), root, clock=LabClock(clock), facts=facts or Facts())
 
 
 def asked_for(root: Path, clock: SetClock, consumer: str, **more: Any) -> ConsumerAnswer:

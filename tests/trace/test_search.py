@@ -20,7 +20,7 @@ from headgate.errors import (
 )
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
-from headgate.trace import Question, Selector, ask
+from headgate.trace import Question, Selector, ask, streams_of
 from headgate.trace.search import MOST_LISTED
 from log_streams import quick_folder
 from questions import LabClock, asked
@@ -102,7 +102,7 @@ def test_looking_ends_after_its_time_and_says_so(root: Path) -> None:
     stream_of(root, [message(each) for each in IDS])
     question = Question("orders", Selector(id="a"), budget_s=0.0)
     with pytest.raises(ResourceNotFoundError, match="the time was over"):
-        ask(question, root, clock=LabClock(SetClock()))
+        ask(question, streams_of("orders", root), root, clock=LabClock(SetClock()))
 
 
 def test_progress_reaches_the_number_of_messages(root: Path) -> None:

@@ -33,6 +33,7 @@ from headgate.cli.publish import publish
 from headgate.cli.run import run
 from headgate.cli.serve import serve
 from headgate.cli.tail import tail
+from headgate.cli.why import why
 from headgate.errors import ConfigError, HeadgateError
 from headgate.version import __version__
 
@@ -57,6 +58,7 @@ application = App(
 )
 application.command(stream_commands.commands)
 application.command(tail)
+application.command(why)
 application.command(export)
 application.command(backup)
 application.command(publish)

@@ -115,6 +115,10 @@ class Management:
         """The offsets that consumers of these streams stored."""
         return self._list("offsets")
 
+    def why(self, question: Mapping[str, object]) -> Row:
+        """Why a consumer got a message, or did not; `docs/reference/http.md` has the keys of question and answer."""
+        return msgspec.json.decode(self._request("POST", "why", msgspec.json.encode(question)), type=Row)
+
     def connections(self) -> list[Row]:
         """The open connections; of users that may not see all, their own."""
         return self._list("connections")

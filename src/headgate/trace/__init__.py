@@ -1,7 +1,7 @@
 """Why not? One message of a stream, and what became of it for each consumer: found in files, without a server.
 
     why                      the question, in Python; `ask` takes it with what only a server knows
-    Question, Selector       what is asked: which message, for whom
+    Question, Selector       what is asked: which message, for whom; `ReaderFilter`: by which filter
     Facts, ConnectedConsumer what a server knows beside the files: who is connected, with which filter, how far
     Answer                   the answer: `as_dict()` for programs, `str` for people (`answer`)
     streams_of               the streams that a name means: a stream, the queues of a topic of RocketMQ's clients
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StoredMessage,
     )
     from headgate.trace.question import Question, ask, why
+    from headgate.trace.readers import ReaderFilter
     from headgate.trace.search import Selector
     from headgate.trace.sources import streams_of
 else:

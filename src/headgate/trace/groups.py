@@ -11,7 +11,7 @@ from headgate.clock import shown_time
 from headgate.derived.match_index import FilterRegistry, RegisteredFilter
 from headgate.errors import LogError
 from headgate.ledger import TracedCopies, TraceKind, copy_number, offset_of, read_ledger, trace_copies
-from headgate.log import Stream, find_stream
+from headgate.log import Stream, stream_folder
 from headgate.trace.facts import Facts
 from headgate.trace.parts import AnsweredCopy, ConsumerAnswer, ConsumerKind, Fate, State, Step
 from headgate.trace.readers import ReaderFilter, Selected, in_language, select
@@ -171,7 +171,7 @@ def _seen(traced: TracedCopies, copy: int, selected: Selected | None, answer: _A
 
 def _dead_letter_offset(target: str, copy: int, *, root: str, since_ms: int, now_ms: int) -> int | None:
     """The offset of a dead letter in the stream of its group; None if it is not found soon."""
-    stream = find_stream(target, root)
+    stream = Stream.find(stream_folder(root, target))
     if stream is None:
         return None
     return find_noted(stream, COPY_FILTER.format(number=copy), since_ms=since_ms, now_ms=now_ms)

@@ -97,16 +97,25 @@ def why(
     )
     selector = Selector(id=id, offset=offset, where=where, language=language)
     question = Question(str(stream), selector, consumer, wanted, budget_s)
-    return ask(question, default_root() if root is None else Path(root), clock=SystemClock(), progress=progress)
+    folder = default_root() if root is None else Path(root)
+    question.check()
+    return ask(question, streams_of(question.name, folder), folder, clock=SystemClock(), progress=progress)
 
 
 def ask(
-    question: Question, root: Path, *, clock: Clock, facts: Facts = NO_FACTS, progress: Progress | None = None
+    question: Question,
+    streams: Sequence[Stream],
+    root: Path,
+    *,
+    clock: Clock,
+    facts: Facts = NO_FACTS,
+    progress: Progress | None = None,
 ) -> Answer:
-    """The answer to a question about the streams of a root; see `why`. May run in any thread, beside a server."""
-    question.check()
+    """The answer to a question, which was checked, about a stream of a root, or about the queues of a topic; see `why`.
+
+    May run in any thread, beside a server, which gives the `facts`.
+    """
     now_ms = clock.now_ms()
-    streams = streams_of(question.name, root)
     consumer = question.consumer
     named = SubscriptionName.parse(question.name)
     if consumer is None and named is not None and streams[0].name != question.name:

@@ -204,7 +204,7 @@ def not_found(streams: Sequence[Stream], selector: Selector, search: Search | No
     if search is not None and not search.is_complete:
         reason = (
             f"no message with {what} among the newest {search.messages_searched}; the time was over before the others "
-            "were searched: give it more (--budget), or declare a lookup field (headgate lookup declare)"
+            "were searched: give it more, or declare a lookup field (headgate lookup declare)"
         )
     else:
         total = sum(stream.next_offset() - stream.first_offset() for stream in streams)

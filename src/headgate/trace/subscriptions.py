@@ -25,7 +25,7 @@ from headgate.ledger import (
     rule_of,
     trace_copies,
 )
-from headgate.log import Stream, find_stream
+from headgate.log import Stream, stream_folder
 from headgate.message import EncodedMessages, FieldReference, Message, Section
 from headgate.topic import (
     FIRST_NUMBER_ANNOTATION,
@@ -499,7 +499,7 @@ def _moved(asked: _CopyQuestion, moved: TraceEvent) -> AnsweredCopy:
         place = folder(asked.topic.stream, asked.subscription.number)
         found = find_copy(place, asked.copy, now_ms=asked.topic.now_ms)
         return _kept(asked, kind, found, movement, moved.at_ms)
-    target = find_stream(name, asked.topic.root)
+    target = Stream.find(stream_folder(asked.topic.root, name))
     offset = None
     if target is not None:
         number = _first_number(asked)

@@ -2,6 +2,7 @@
 
     streams     streams: lists, one with all that its files say, changed limits, deletion
     lists       consumers, stored offsets, connections
+    why         why a consumer got a message, or did not
     users       users
 
 Others are where their answers are made: topics in `headgate.server.topics`, what RabbitMQ's monitors ask for in

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.server.api.lists import list_group
 from headgate.server.api.streams import stream_group
 from headgate.server.api.users import user_group
+from headgate.server.api.why import why_group
 from headgate.server.context import ServerContext
 from headgate.server.http import Group
 from headgate.server.management import management_group
@@ -16,6 +17,7 @@ def api_groups(context: ServerContext) -> tuple[Group, ...]:
     return (
         stream_group(context),
         list_group(context),
+        why_group(context),
         *topic_groups(context.broker),
         user_group(context),
         management_group(context),

@@ -97,7 +97,7 @@ def _of_server(location: Location, asked: dict[str, object]) -> Answer:
 def _of_files(
     stream: str, consumer: str | None, budget_ms: int | None, location: Location, given: dict[str, object]
 ) -> Answer:
-    from headgate import why
+    from headgate.trace import why
 
     more = {} if budget_ms is None else {"budget_s": budget_ms / 1_000}
     progress = _Progress() if sys.stderr.isatty() else None

@@ -10,9 +10,9 @@ The order of the questions, each in a module:
 
     which message?           search        by offset, by id, by a filter: lookup files, column files, else a scan
     stored? confirmed?       storage       segment, chunk, publisher; or passed over by retention
-    for whom?                consumers     which kind of consumer a name means
+    for whom?                question      which kind of consumer a name means
     selected, and then?      readers       filter, stage, and how far a reader of the stream is
-                             subscriptions rules in force, copies, and what the ledger tells of each
+                             subscriptions the rules in force (`selection`), and the ledger of each copy (`copy_fates`)
                              groups        consumer groups of RocketMQ's clients
 
 It reads only: no lock is taken, nothing is written. What it says of a stream that is in use is true of one moment.

@@ -12,12 +12,12 @@ from headgate.derived.match_index import FilterRegistry, RegisteredFilter
 from headgate.errors import LogError
 from headgate.ledger import TracedCopies, TraceKind, copy_number, offset_of, read_ledger, trace_copies
 from headgate.log import Stream, stream_folder
+from headgate.trace.copy_fates import answered_event
 from headgate.trace.facts import Facts
 from headgate.trace.parts import AnsweredCopy, ConsumerAnswer, ConsumerKind, Fate, State, Step
 from headgate.trace.readers import ReaderFilter, Selected, in_language, select
 from headgate.trace.small_streams import COPY_FILTER, find_noted
 from headgate.trace.storage import Located, steps_of
-from headgate.trace.subscriptions import answered_event
 
 
 class _Answering(Protocol):

@@ -29,10 +29,11 @@ from headgate.trace.groups import group_answers, groups_of
 from headgate.trace.parts import ConsumerAnswer, ConsumerKind, Fate, State, Step
 from headgate.trace.readers import NO_FILTER, ReaderFilter, connected_answer, filter_answer, stored_offset_answer
 from headgate.trace.search import Progress, Selector, Sought, find, not_found
+from headgate.trace.selection import TopicQuestion
 from headgate.trace.small_streams import message_at
 from headgate.trace.sources import streams_of
 from headgate.trace.storage import Located, Missing, locate
-from headgate.trace.subscriptions import TopicQuestion, dead_letters_answer, subscription_answers
+from headgate.trace.subscriptions import dead_letters_answer, subscription_answers
 
 MOST_NAMED = 20
 """Limit: names that an error lists."""

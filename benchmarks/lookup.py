@@ -19,6 +19,7 @@ import numpy as np
 from harness import Measurement, measure, report
 from messages import event_batch
 
+import headgate
 from headgate.derived import sources_of
 from headgate.derived.lookup import LOOKUP_FILES, declare_lookup
 from headgate.derived.lookup.table import BLOCK_MESSAGES
@@ -32,6 +33,8 @@ from headgate.scan import Cursor, OffsetRange, ScanCounters, ScanRequest, plan, 
 
 FIELD = "application_properties.session"
 KEYS = 16**5
+ONCE = b"-----"
+"""The session of one message alone, in the middle of the stream."""
 MANY_KEYS = 1000
 ROUNDS = 5
 BUILD_ROUNDS = 3
@@ -48,10 +51,14 @@ def session_stream(folder: Path, *, messages: int, per_chunk: int) -> Stream:
     assert (lengths == 5).all()
     generator = np.random.default_rng(1)
     with Writer.open(stream, now_ms=0) as writer:
-        for time_ms, first in enumerate(range(0, messages, _BATCH)):
+        starts = range(0, messages, _BATCH)
+        for time_ms, first in enumerate(starts):
             keys = generator.integers(0, KEYS, len(batch))
             for digit in range(5):
                 batch.data[places + digit] = _DIGITS[keys >> (16 - 4 * digit) & 15]
+            if time_ms == len(starts) // 2:
+                row = min(_BATCH, messages - first) // 2
+                batch.data[places[row] : places[row] + len(ONCE)] = np.frombuffer(ONCE, dtype=np.uint8)
             part = slice(0, min(_BATCH, messages - first))
             built = build_chunks(
                 batch.data, batch.starts[part], batch.lengths[part], None, ChunkLimits(max_messages=per_chunk)
@@ -88,6 +95,12 @@ def followed(stream: Stream, wanted: Filter) -> None:
             pass
 
 
+def asked_why(stream: Stream) -> None:
+    """Ask for one message what became of it, as `headgate why STREAM --where` does."""
+    answer = headgate.why(stream.path, where=f"session = '{ONCE.decode()}'", filter="TRUE")
+    assert answer.message is not None and answer.search.using == ("lookup",)
+
+
 def one_size(folder: Path, messages: int, per_chunk: int) -> None:
     stream = session_stream(folder / f"by-{per_chunk}", messages=messages, per_chunk=per_chunk)
     declare_lookup(stream, [FIELD])
@@ -108,6 +121,7 @@ def one_size(folder: Path, messages: int, per_chunk: int) -> None:
         measure(baseline, lambda: matches(stream, some(1), lookup=False), messages, rounds=ROUNDS),
         measure("one key", lambda: matches(stream, some(1)), messages, rounds=4 * ROUNDS),
         measure("one key, followed", lambda: followed(stream, some(1)), messages, rounds=ROUNDS),
+        measure("why, one message", lambda: asked_why(stream), messages, rounds=ROUNDS),
         measure("10 keys", lambda: matches(stream, some(10)), messages, rounds=ROUNDS),
         measure(
             f"{MANY_KEYS} keys without lookup",

@@ -55,7 +55,8 @@ def why_not(decision: Decision) -> str:
     if decision.failure is not None:
         return f"{what} is true, and its action fails: {decision.failure}"
     reasons = "; ".join(decision.reasons)
-    return f"{what} is {decision.verdict}" + (f": {reasons}" if reasons else f": `{decision.text}`")
+    verdict = "cannot be evaluated" if decision.verdict == "error" else f"is {decision.verdict}"
+    return f"{what} {verdict}: {reasons or f'`{decision.text}`'}"
 
 
 def _clause(clause: Clause | None) -> AnsweredClause | None:

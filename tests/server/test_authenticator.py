@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headgate.broker.tokens import Tokens
 from headgate.errors import AuthenticationError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, Credentials, External, Plain
 from headgate.server.authenticator import Authenticator
@@ -24,6 +25,7 @@ class FakeUsers:
     def __init__(self) -> None:
         self.passwords = {"guest": "guest", "anna": "secret"}
         self.checks = 0
+        self.tokens = Tokens(None)
 
     def authenticate(self, name: str, password: str) -> None:
         self.checks += 1

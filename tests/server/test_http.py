@@ -20,7 +20,6 @@ from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
 from headgate.server import http_server
-from headgate.server.api import api_groups
 from headgate.server.http import application
 from headgate.server.http.dispatcher import REQUESTS
 from headgate.server.transport import Peer
@@ -297,7 +296,7 @@ def test_credentials_that_are_no_ascii_are_refused_as_others(
 
 
 def test_a_body_that_its_client_cuts_off_ends_quietly(running: RunningServer) -> None:
-    site = application(running.context, running.server._event_loop, api_groups(running.context))
+    site = application(running.context, running.server._access, running.server._api_groups)
     told = iter([{"type": "http.request", "body": b'{"pass', "more_body": True}, {"type": "http.disconnect"}])
     scope = {
         "type": "http",
@@ -372,7 +371,7 @@ class SlowAuthenticator:
     def __init__(self) -> None:
         self.waiting: list[Callable[[str], None]] = []
 
-    def authenticate(self, link: object, credentials: object, then: Callable[[str], None]) -> None:
+    def authenticate(self, link: object, credentials: object, then: Callable[[str], None], **_given: object) -> None:
         self.waiting.append(then)
 
     def answer(self) -> None:

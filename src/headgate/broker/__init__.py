@@ -22,7 +22,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     MessageTopics, MessageTopic        topics as RocketMQ has them; `MessageKind`, `TopicCreation`
     ConsumerGroups, GroupSettings      its consumer groups (`broker.consumer_groups`); `GroupStart`
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
-    Users, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`
+    Users, Token, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`
     Resubmission, Resubmitter          dead letters on their way to another place; `ResubmissionTrial`: its dry run
     Jobs, Job, JobState                long work that users asked for, in steps
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from headgate.broker.settings import BrokerSettings, TopicCreation
     from headgate.broker.stream import BrokerStream, ReadingCounters, StreamCounters
     from headgate.broker.targets import any_target
+    from headgate.broker.tokens import LONGEST_DESCRIPTION, Token
     from headgate.broker.topics import (
         BrokerTopic,
         DeadLetterReason,

@@ -23,6 +23,7 @@ import msgspec
 
 from headgate.broker.patterns import check_pattern, matches
 from headgate.broker.private_file import PrivateFile
+from headgate.broker.tokens import Tokens
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -104,6 +105,8 @@ class Users:
         self._verified: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._users: dict[str, User] = {}
+        self.tokens = Tokens(None if path is None else path.with_name(f"{path.stem}-tokens.json"))
+        """Tokens of these users."""
         if not self._load():
             password = default_user if default_has_password else None
             self.add(default_user, password, tags=("administrator",), permissions=EVERYTHING)
@@ -177,9 +180,11 @@ class Users:
         self._save({**self._users, name: User(_hash(password), permissions, tags)})
 
     def remove(self, name: str) -> None:
-        """Delete a user; ResourceNotFoundError."""
+        """Delete a user with the user's tokens; ResourceNotFoundError."""
         self.reload()
         self.get(name)
+        # First: a later user of this name must not have them.
+        self.tokens.revoke_of(name)
         self._save({other: user for other, user in self._users.items() if other != name})
 
     def set_password(self, name: str, password: str | None) -> None:
@@ -199,6 +204,7 @@ class Users:
         """Take over changes that another process wrote; costs one `stat` without any. Raises ConfigError."""
         if self._file is not None and self._file.has_changed():
             self._load()
+        self.tokens.reload()
 
     # inside
 

@@ -1,7 +1,8 @@
 """Logins: credentials are checked in a separate thread; failures are delayed, counted and logged.
 
     PLAIN, AMQPLAIN   a user of the users file with its password; the default user, unless it was given a password of
-                      its own in the configuration, from this machine only
+                      its own in the configuration, from this machine only. Or a token as the password: it says which
+                      user it is, whatever the name beside it
     EXTERNAL          the user that the client's checked TLS certificate names (common name of its subject)
     ANONYMOUS         the default user, from this machine only
     MSSBCBS           nobody: services that take tokens know what such a client may do
@@ -15,13 +16,13 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from headgate.broker import Users
+from headgate.broker import Token, Users
 from headgate.clock import Clock
 from headgate.errors import AuthenticationError, HeadgateError, LoopbackOnlyError
 from headgate.protocols.sasl import Anonymous, ByToken, Credentials, External, Mechanism, Plain
 from headgate.server.connections import Connections
 from headgate.server.settings import ServerSettings
-from headgate.server.transport import Caller
+from headgate.server.transport import Caller, Peer
 
 ADMINISTRATOR = "administrator"
 """Tag: the user may change users."""
@@ -68,8 +69,12 @@ class Authenticator:
             offered.append(Mechanism.ANONYMOUS)
         return tuple(map(str, offered))
 
-    def authenticate(self, caller: Caller, credentials: Credentials, then: Answer) -> None:
+    def authenticate(
+        self, caller: Caller, credentials: Credentials, then: Answer, *, takes_read_only: bool = False
+    ) -> None:
         """Check credentials; `then` gets the user's name or an error without secrets, later, in the loop's thread.
+
+        A read-only token is refused unless the caller `takes_read_only`, and sees to it that nothing is changed.
 
         The answer to wrong credentials is delayed by `timeouts.login_failure_s`. Credentials from an address with too
         many failures in a minute are refused without a check.
@@ -79,7 +84,10 @@ class Authenticator:
             return
         match credentials:
             case Plain(user, password):
-                if self._is_from_elsewhere(caller, user):
+                token = self._users.tokens.find(password, now_ms=self._clock.now_ms())
+                if token is not None:
+                    self._check_token(caller, token, then, takes_read_only=takes_read_only)
+                elif self.is_from_elsewhere(caller.peer, user):
                     self._refuse(caller, user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
                     self._run_in_thread(
@@ -90,7 +98,7 @@ class Authenticator:
                 name = caller.peer.certificate_name
                 if name is None or wanted not in ("", name) or name not in self._users:
                     self._refuse(caller, name or wanted, "no certificate of a user of that name", then)
-                elif self._is_from_elsewhere(caller, name):
+                elif self.is_from_elsewhere(caller.peer, name):
                     self._refuse(caller, name, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
                 else:
                     self._accept(caller, name, then)
@@ -102,11 +110,21 @@ class Authenticator:
             case ByToken():
                 self._refuse(caller, "", "there is no service that takes tokens", then)
 
-    def _is_from_elsewhere(self, caller: Caller, user: str) -> bool:
+    def _check_token(self, caller: Caller, token: Token, then: Answer, *, takes_read_only: bool) -> None:
+        if token.user not in self._users:
+            self._refuse(caller, token.user, "a token of a user that is not there", then)
+        elif self.is_from_elsewhere(caller.peer, token.user):
+            self._refuse(caller, token.user, _ELSEWHERE, then, LoopbackOnlyError(_REFUSED))
+        elif token.read_only and not takes_read_only:
+            self._refuse(caller, token.user, "a read-only token is taken over HTTP only", then)
+        else:
+            self._accept(caller, token.user, then)
+
+    def is_from_elsewhere(self, peer: Peer, user: str) -> bool:
         """Whether a user that may log in from this machine only comes from another machine."""
         settings = self._settings.authentication
         is_for_this_machine = user == settings.default_user and settings.default_password is None
-        return is_for_this_machine and not caller.peer.is_loopback
+        return is_for_this_machine and not peer.is_loopback
 
     def takes_anonymous(self, caller: Caller) -> bool:
         """Whether an anonymous client is accepted from there, as the default user."""

@@ -28,7 +28,7 @@ from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, placement_of
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
-from headgate.server.http import Group, application
+from headgate.server.http import Access, Group, application
 from headgate.server.http_server import HttpServer
 from headgate.server.listener_watch import Listener
 from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
@@ -87,6 +87,7 @@ class Server:
         self._grpc: Servicer | None = None
         self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
+        self._access: Access
         self._api_groups: tuple[Group, ...]
 
     @property
@@ -124,7 +125,8 @@ class Server:
             raise
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
-        self._api_groups = api_groups(self.context)
+        self._access = Access(self.context, self._event_loop)
+        self._api_groups = api_groups(self.context, self._access)
         self._event_loop.start(self.context)
         self._acceptor.start()
         try:
@@ -219,7 +221,7 @@ class Server:
         http = HttpServer(
             administration_site(self.context)
             if is_servicebus
-            else application(self.context, self._event_loop, self._api_groups),
+            else application(self.context, self._access, self._api_groups),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
             encryption=certificate if is_servicebus or is_encrypted else None,

@@ -4,6 +4,8 @@
     lists       consumers, stored offsets, connections
     why         why a consumer got a message, or did not
     users       users
+    sessions    logging in and out, for the console
+    tokens      tokens, for scripts
 
 Others are where their answers are made: topics in `headgate.server.topics`, what RabbitMQ's monitors ask for in
 `headgate.server.management`. How to add one is in docs/design/server.md.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from headgate.server.api.lists import list_group
+from headgate.server.api.sessions import session_group
 from headgate.server.api.streams import stream_group
+from headgate.server.api.tokens import token_group
 from headgate.server.api.users import user_group
 from headgate.server.api.why import why_group
 from headgate.server.context import ServerContext
-from headgate.server.http import Group
+from headgate.server.http import Access, Group
 from headgate.server.management import management_group
 from headgate.server.topics import topic_groups
 
 
-def api_groups(context: ServerContext) -> tuple[Group, ...]:
+def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     """The groups of one server."""
     return (
         stream_group(context),
@@ -20,5 +22,7 @@ def api_groups(context: ServerContext) -> tuple[Group, ...]:
         why_group(context),
         *topic_groups(context.broker),
         user_group(context),
+        session_group(context, access),
+        token_group(context),
         management_group(context),
     )

@@ -7,7 +7,12 @@ from headgate.errors import AccessRefusedError
 from headgate.server.authenticator import ADMINISTRATOR
 
 
+def is_administrator(users: Users, user: str) -> bool:
+    """Whether a user is there and an administrator."""
+    return user in users and ADMINISTRATOR in users.get(user).tags
+
+
 def check_administrator(users: Users, user: str) -> None:
     """Raise AccessRefusedError unless the user is an administrator."""
-    if ADMINISTRATOR not in users.get(user).tags:
+    if not is_administrator(users, user):
         raise AccessRefusedError(f"user {user!r} has not the tag {ADMINISTRATOR}")

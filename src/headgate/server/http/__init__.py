@@ -5,16 +5,18 @@
     described, ForceQuery               types with a description; a query that several endpoints have
     ANY_USER, ADMINISTRATORS            words for permissions
     RequestRefusedError                 a status and a reason, for refusals that are no errors of the broker
+    Access, Identity                    the users of requests, by password, token or session
     Router                              finds the endpoint of a method and a path; also for commands that work on files
     openapi_document                    the OpenAPI document of groups
     application                         the application of one listener: console, health, metrics, endpoints
 
-Hidden: who asks (`access`), errors as problem details (`problem`).
+Hidden: sessions of browsers (`sessions`), errors as problem details (`problem`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headgate.server.http.access import Access, Identity
     from headgate.server.http.endpoint import (
         ADMINISTRATORS,
         ANY_USER,

@@ -76,19 +76,26 @@ class Dispatcher:
         if len(request.scope["raw_path"]) + len(query) > QUERY_BYTES:
             raise RequestRefusedError(414, f"path and query are longer than {QUERY_BYTES} bytes")
         endpoint, names = self._router.find("GET" if request.method == "HEAD" else request.method, path)
-        user = await self._access.user(request) if endpoint.needs_login else ""
+        self._access.check_origin(request)
+        identity = await self._access.identity(request) if endpoint.needs_login else None
+        if identity is not None and endpoint.changes:
+            if identity.token is not None and identity.token.read_only:
+                raise RequestRefusedError(403, "the token is for reading only")
+            if identity.session_id is not None:
+                self._access.check_change(request)
         body = await body_of(request, endpoint.body_bytes)
         if body is None:
             raise RequestRefusedError(413, f"the body is longer than {endpoint.body_bytes} bytes")
         peer = peer_of(request)
         parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True)
         call = Call(
-            user,
+            "" if identity is None else identity.user,
             names,
             endpoint.decoded_query(parameters),
             endpoint.decoded_body(body),
             f"{peer.host}:{peer.port}",
             request,
+            identity,
         )
         return await endpoint.handler(call)
 

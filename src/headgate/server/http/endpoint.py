@@ -23,6 +23,8 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from headgate.server.http.access import Identity
+
 BODY_BYTES = 65_536
 """Limit of bodies, unless an endpoint has another one."""
 
@@ -43,6 +45,8 @@ class Call:
     """The address that it comes from, such as `127.0.0.1:50312`."""
     request: Request | None = None
     """The HTTP request; None for a command on files."""
+    identity: Identity | None = None
+    """How the user is known: password, token or session; None without a login."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,16 @@ from headgate.server.http.problem import MEDIA_TYPE, Problem
 from headgate.version import __version__
 
 _REFERENCES = "#/components/schemas/{name}"
-_SECURITY = {"basic": {"type": "http", "scheme": "basic"}}
+_SECURITY: dict[str, dict[str, str]] = {
+    "basic": {"type": "http", "scheme": "basic"},
+    "token": {"type": "http", "scheme": "bearer"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "headgate-session-15672",
+        "description": "What `POST /api/session` sets; the number is the port of the listener.",
+    },
+}
 Schema = dict[str, Any]
 
 

@@ -24,7 +24,6 @@ from starlette.routing import Mount, Route
 from headgate.server import listings as lists
 from headgate.server.console import console_routes
 from headgate.server.context import ServerContext
-from headgate.server.event_loop import EventLoop
 from headgate.server.http.access import Access
 from headgate.server.http.dispatcher import Dispatcher
 from headgate.server.http.endpoint import Group
@@ -33,15 +32,15 @@ from headgate.server.metrics import metrics_text
 _METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"
 
 
-def application(context: ServerContext, event_loop: EventLoop, groups: Iterable[Group]) -> Starlette:
+def application(context: ServerContext, access: Access, groups: Iterable[Group]) -> Starlette:
     """The application of one listener, with the endpoints of some groups."""
-    return _Site(context, event_loop, groups).application()
+    return _Site(context, access, groups).application()
 
 
 class _Site:
-    def __init__(self, context: ServerContext, event_loop: EventLoop, groups: Iterable[Group]) -> None:
+    def __init__(self, context: ServerContext, access: Access, groups: Iterable[Group]) -> None:
         self._context = context
-        self._endpoints = Dispatcher(groups, Access(context, event_loop))
+        self._endpoints = Dispatcher(groups, access)
 
     def application(self) -> Starlette:
         """The application with its routes."""

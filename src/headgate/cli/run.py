@@ -20,20 +20,31 @@ if TYPE_CHECKING:
 _WIDTH_OFF_A_TERMINAL = 160
 
 
-def run(pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")], /, *, as_json: AsJson = False) -> int:
+def run(
+    pipeline: Annotated[Path, Parameter(help="The pipeline, a TOML file.")],
+    /,
+    *,
+    report_to: Annotated[
+        str | None,
+        Parameter(name="--report", help="A Headgate server whose console shows the run: http://USER@HOST:15672."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
     """Run a pipeline: progress while it runs, at the end the messages that each stage examined, skipped and kept.
 
     A second run continues where the first stopped. A sink that fails stops no other one; it is named at the end, and
     the exit status is 1.
     """
+    from headgate.client import Management
     from headgate.errors import PipelineError
     from headgate.spark.pipeline import Report, load
     from headgate.spark.pipeline import run as run_pipeline
 
     checked = load(pipeline)
+    server = None if report_to is None else Management.of(report_to)
     with _Progress(checked) as progress:
         try:
-            report = run_pipeline(checked, watcher=progress)
+            report = run_pipeline(checked, watcher=progress, report_to=server)
         except PipelineError as error:
             if isinstance(error.report, Report):
                 _show(error.report, as_json=as_json)

@@ -12,7 +12,8 @@ Hides connections, credit, confirms, and the recovery when a connection breaks.
 `Subscription` reads whole batches of encoded messages, as the command line and Spark do; `delivered_chunks`, `extent`
 and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and change
 subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them; its
-`rocketmq` makes and changes topics and consumer groups of RocketMQ's clients.
+`rocketmq` makes and changes topics and consumer groups of RocketMQ's clients. A `PipelineReport` tells the server's
+console of a job of Spark.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.client.consumer import Consumer
     from headgate.client.inspection import DeliveredChunk, delivered_chunks, extent, header_at, verify_delivered
     from headgate.client.management import Management
+    from headgate.client.pipelines import PipelinePart, PipelineReport, PipelineState, RuleProgress
     from headgate.client.publisher import Publisher
     from headgate.client.retry import Retry
     from headgate.client.rocketmq import RocketTopics

@@ -20,6 +20,7 @@ import msgspec
 
 from headgate.client.address import DEFAULT_USER, ServerAddress
 from headgate.client.client import Client
+from headgate.client.pipelines import PipelineReport
 from headgate.client.rocketmq import RocketTopics
 from headgate.client.topics import Topics
 from headgate.errors import (
@@ -134,6 +135,14 @@ class Management:
     def delete_user(self, name: str) -> None:
         """Delete a user; for administrators."""
         self._request("DELETE", f"users/{quote(name, safe='')}")
+
+    def pipelines(self) -> list[Row]:
+        """The jobs of Spark that reported to the server: the user's own; all for administrators and monitors."""
+        return self._list("pipelines")
+
+    def report_pipeline(self, name: str, report: PipelineReport) -> None:
+        """Tell the server how a job of Spark goes. AccessRefusedError where another user's job has this name."""
+        self._request("PUT", f"pipelines/{quote(name, safe='')}", msgspec.json.encode(report))
 
     @property
     def topics(self) -> Topics:

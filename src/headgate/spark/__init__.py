@@ -5,8 +5,8 @@ and the settings of a session. `session()` makes a session, `register` adds to o
 `spark.read.format("headgate")`, and `headgate_match` in SQL. `column` makes a filter a Column of any DataFrame,
 `last_scan` has the counts of a read. `read` and `create_view` take sealed segments from their column files.
 `copy_stream`, `build_match_index`, `build_column_files` and `back_test` are jobs of their own; pipelines are in
-`headgate.spark.pipeline`. Options are declared in `option_declarations`, columns of a stream in `schema`. No other
-package imports pyspark.
+`headgate.spark.pipeline`. `report_to` shows the streaming queries of a session in the console of a server. Options are
+declared in `option_declarations`, columns of a stream in `schema`. No other package imports pyspark.
 """
 
 import importlib.util
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headgate.spark.backtest import back_test
     from headgate.spark.derived import build_column_files, build_match_index
     from headgate.spark.option_declarations import time_ms
+    from headgate.spark.reporting import PipelineReporter, report_to
     from headgate.spark.source import HeadgateSource
     from headgate.spark.table import create_view, read
 else:

@@ -6,6 +6,7 @@ its input is written, and does not affect the others: one that fails or stalls i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -25,6 +26,7 @@ from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from headgate.client import Management
 from headgate.errors import ConfigError, HeadgateError, PipelineError, SinkError, StreamNotFoundError
 from headgate.log import resolve_stream
 from headgate.scan import ScanCounters
@@ -49,6 +51,7 @@ from headgate.spark.pipeline.delta import DeltaSink, query_id
 from headgate.spark.pipeline.inputs import check_inputs, paths_are_local
 from headgate.spark.pipeline.jdbc import JdbcTable
 from headgate.spark.pipeline.report import Failure, Report, SinkReport, TopicReport, sum_counters
+from headgate.spark.pipeline.reporting import ReportingWatcher
 from headgate.spark.pipeline.sinks import (
     DELTA,
     HEADGATE,
@@ -60,6 +63,7 @@ from headgate.spark.pipeline.sinks import (
     without_dictionaries_of_floats,
 )
 from headgate.spark.pipeline.topics import RoutedTopic
+from headgate.spark.reporting import PipelineReporter
 from headgate.spark.route import declare_topic, route_topic, stream_exists
 from headgate.spark.running import only_run
 from headgate.spark.session import session
@@ -95,22 +99,28 @@ class Watcher(Protocol):
 
 
 class _Telling:
-    """Calls the watcher, if there is one, from one thread at a time."""
+    """Calls the watchers from one thread at a time."""
 
-    def __init__(self, watcher: Watcher | None) -> None:
-        self._watcher = watcher
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
         self._lock = threading.Lock()
 
     def __call__(self, tell: Callable[[Watcher], None]) -> None:
-        if self._watcher is not None:
-            with self._lock:
-                tell(self._watcher)
+        with self._lock:
+            for watcher in self._watchers:
+                tell(watcher)
 
 
 def run(
-    pipeline: Pipeline | str | Path, *, spark: SparkSession | None = None, watcher: Watcher | None = None
+    pipeline: Pipeline | str | Path,
+    *,
+    spark: SparkSession | None = None,
+    watcher: Watcher | None = None,
+    report_to: Management | None = None,
 ) -> Report:
     """Run every sink and topic of a pipeline (or of a pipeline file) once, to the present end of their inputs.
+
+    `watcher` is told how it goes; with `report_to`, the console of that server shows it.
 
     Topics and sinks with mode append continue where an earlier run stopped, with the guarantee of their kind (`sinks`).
     Raises ConfigError before Spark starts, also for a missing stream, file or column; QueryRunningError if another
@@ -119,8 +129,11 @@ def run(
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     _check_inputs(checked, is_new_session=spark is None and SparkSession.getActiveSession() is None)
-    tell = _Telling(watcher)
-    with only_run(checked.state):
+    watchers: list[Watcher] = [] if watcher is None else [watcher]
+    with only_run(checked.state), contextlib.ExitStack() as reporting:
+        if report_to is not None:
+            watchers.append(ReportingWatcher(reporting.enter_context(PipelineReporter(report_to, checked.name))))
+        tell = _Telling(watchers)
         tell(lambda watcher: watcher.spark_starts())
         made = spark or session(f"headgate run {checked.name}", config=checked.spark)
         runner = _Runner(checked, made, tell)

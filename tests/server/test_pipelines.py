@@ -1,0 +1,58 @@
+"""Reports of Spark jobs that a server keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.client import PipelinePart, PipelineReport, PipelineState, RuleProgress
+from headgate.errors import AccessRefusedError, PreconditionFailedError
+from headgate.server.pipelines import MOST_PARTS, MOST_PIPELINES, MOST_RULES, Pipelines
+
+
+def _report(rows: int = 0, rules: int = 0) -> PipelineReport:
+    each = RuleProgress("red", "r", 1, 1, 0, 0)
+    part = PipelinePart("orders", "topic", PipelineState.RUNNING, rows, rules=(each,) * rules)
+    return PipelineReport(PipelineState.RUNNING, (part,))
+
+
+def test_users_see_their_own_pipelines_and_monitors_see_all() -> None:
+    pipelines = Pipelines()
+    pipelines.put("a", _report(), "anna", 1000)
+    pipelines.put("b", _report(), "ben", 2000)
+    assert [row["name"] for row in pipelines.rows("anna", sees_all=False)] == ["a"]
+    assert [row["name"] for row in pipelines.rows("anna", sees_all=True)] == ["b", "a"]
+
+
+def test_a_name_belongs_to_the_user_who_reported_it_first() -> None:
+    pipelines = Pipelines()
+    pipelines.put("a", _report(rows=7), "anna", 1000)
+    with pytest.raises(AccessRefusedError, match="another user"):
+        pipelines.put("a", _report(rows=9), "ben", 2000)
+    (row,) = pipelines.rows("anna", sees_all=False)
+    assert row["parts"][0]["rows"] == 7  # type: ignore[index]
+
+
+def test_rows_over_time_have_a_point_every_five_seconds() -> None:
+    pipelines = Pipelines()
+    for second in range(21):
+        pipelines.put("a", _report(rows=second), "anna", second * 1000)
+    (row,) = pipelines.rows("anna", sees_all=False)
+    assert row["points"] == [{"timestamp_ms": at * 1000, "rows": at} for at in range(0, 21, 5)]
+    assert (row["first_reported_ms"], row["reported_ms"]) == (0, 20_000)
+
+
+def test_beyond_the_limits_a_report_is_refused_and_the_longest_silent_pipeline_goes() -> None:
+    pipelines = Pipelines()
+    with pytest.raises(PreconditionFailedError, match="at most"):
+        pipelines.put("a", _report(rules=MOST_RULES + 1), "anna", 0)
+    parts = _report().parts * (MOST_PARTS + 1)
+    with pytest.raises(PreconditionFailedError, match="at most"):
+        pipelines.put("a", PipelineReport(PipelineState.RUNNING, parts), "anna", 0)
+    for number in range(MOST_PIPELINES):
+        pipelines.put(f"p{number}", _report(), "anna", number)
+    pipelines.put("p0", _report(), "anna", 500)
+    pipelines.put("last", _report(), "anna", 501)
+    names = [row["name"] for row in pipelines.rows("anna", sees_all=False)]
+    assert len(names) == MOST_PIPELINES
+    assert "p0" in names
+    assert "p1" not in names

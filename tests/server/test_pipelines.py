@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from headgate.client import PipelinePart, PipelineReport, PipelineState, RuleProgress
+from headgate.client import Management, PipelinePart, PipelineReport, PipelineState, RuleProgress
 from headgate.errors import AccessRefusedError, PreconditionFailedError
 from headgate.server.pipelines import MOST_PARTS, MOST_PIPELINES, MOST_RULES, Pipelines
+from server.running import running_server
 
 
 def _report(rows: int = 0, rules: int = 0) -> PipelineReport:
@@ -56,3 +60,18 @@ def test_beyond_the_limits_a_report_is_refused_and_the_longest_silent_pipeline_g
     assert len(names) == MOST_PIPELINES
     assert "p0" in names
     assert "p1" not in names
+
+
+def test_a_report_arrives_over_http_as_the_client_sent_it(tmp_path: Path) -> None:
+    users = [{"name": "anna", "password": "secret"}, {"name": "ben", "password": "secret"}]
+    with running_server(tmp_path, handlers={}, user=users) as running:
+        anna, ben = (
+            Management.of(f"http://127.0.0.1:{running.ports['http']}", user=name, password="secret")
+            for name in ("anna", "ben")
+        )
+        anna.report_pipeline("nightly/1", _report(rows=7, rules=2))
+        with pytest.raises(AccessRefusedError, match="another user"):
+            ben.report_pipeline("nightly/1", _report())
+        (row,) = anna.pipelines()
+        assert (row["name"], row["user"], ben.pipelines()) == ("nightly/1", "anna", [])
+        assert msgspec.convert({key: row[key] for key in ("state", "parts")}, PipelineReport) == _report(7, 2)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.clock import Clock
 from headgate.server.connections import Connections
 from headgate.server.listener_watch import Listeners
+from headgate.server.pipelines import Pipelines
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Buffer, Handler, Peer, Transport
 
@@ -35,6 +36,8 @@ class ServerContext:
     requesters: dict[str, GiveReply] = field(default_factory=dict)
     """Clients of RocketMQ's classic protocol that may wait for replies, by the ids that they give themselves."""
     listeners: Listeners = field(default_factory=Listeners)
+    pipelines: Pipelines = field(default_factory=Pipelines)
+    """Jobs of Spark that report to the server."""
     has_counted: bool = False
     """Whether the files that messages are counted from were read once."""
     is_started: bool = False

@@ -26,6 +26,7 @@ _NAMES = {
     "group": "billing",
     "job": "1-1",
     "node": "headgate@localhost",
+    "pipeline": "nightly",
     "queue": "orders",
     "rule": "$Default",
     "stream": "orders",

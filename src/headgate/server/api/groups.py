@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.server.api.lists import list_group
+from headgate.server.api.pipelines import pipeline_group
 from headgate.server.api.sessions import session_group
 from headgate.server.api.streams import stream_group
 from headgate.server.api.tokens import token_group
@@ -21,6 +22,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
         list_group(context),
         why_group(context),
         *topic_groups(context.broker),
+        pipeline_group(context),
         user_group(context),
         session_group(context, access),
         token_group(context),

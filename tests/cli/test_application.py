@@ -81,7 +81,7 @@ def test_commands_on_a_server_all_name_it_and_its_user_in_the_same_way() -> None
         "--root": ("HEADGATE_ROOT",),
         "--server": ("HEADGATE_SERVER",),
         "--user": ("HEADGATE_USER",),
-        "--password": ("HEADGATE_PASSWORD",),
+        "--password": ("HEADGATE_TOKEN", "HEADGATE_PASSWORD"),
     }
     on_servers = {
         command: options for command, options in _options(application) if options.keys() & place.keys() - {"--root"}

@@ -22,6 +22,7 @@ from headgate.cli import servicebus as servicebus_commands
 from headgate.cli import stream as stream_commands
 from headgate.cli import subscription as subscription_commands
 from headgate.cli import table as table_commands
+from headgate.cli import token as token_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
 from headgate.cli.backup import backup
@@ -74,6 +75,7 @@ application.command(lookup_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
 application.command(user_commands.commands)
+application.command(token_commands.commands)
 application.command(key_commands.commands)
 application.command(kernels_commands.commands)
 application.command(run)

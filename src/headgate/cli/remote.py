@@ -53,9 +53,13 @@ class Location:
         ),
     ] = None
     user: Annotated[str | None, Parameter(env_var="HEADGATE_USER", help="User at the server; guest by default.")] = None
-    password: Annotated[str | None, Parameter(env_var="HEADGATE_PASSWORD", help="Password of the user.")] = field(
-        default=None, repr=False
-    )
+    password: Annotated[
+        str | None,
+        Parameter(
+            env_var=("HEADGATE_TOKEN", "HEADGATE_PASSWORD"),
+            help="Password of the user, or a token, which says whose it is.",
+        ),
+    ] = field(default=None, repr=False)
 
     @property
     def is_server(self) -> bool:

@@ -144,6 +144,19 @@ class Management:
         """Tell the server how a job of Spark goes. AccessRefusedError where another user's job has this name."""
         self._request("PUT", f"pipelines/{quote(name, safe='')}", msgspec.json.encode(report))
 
+    def tokens(self) -> list[Row]:
+        """The user's tokens, or as an administrator all."""
+        return self._list("tokens")
+
+    def create_token(self, description: str, *, expires_in_s: int | None = None, read_only: bool = False) -> Row:
+        """Make a token of the user: its `id`, and its text as `token`, which is told this once."""
+        body = {"description": description, "expires_in_s": expires_in_s, "read_only": read_only}
+        return msgspec.json.decode(self._request("POST", "tokens", msgspec.json.encode(body)), type=Row)
+
+    def delete_token(self, identifier: str) -> None:
+        """Revoke a token, by its id."""
+        self._request("DELETE", f"tokens/{quote(identifier, safe='')}")
+
     @property
     def topics(self) -> Topics:
         """The topics of the server. Their calls raise the server's refusals as RuleError and its kinds."""

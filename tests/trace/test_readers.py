@@ -16,6 +16,7 @@ from headgate.scan import Cursor, ScanRequest
 from headgate.trace import Answer, ConnectedConsumer, ConsumerKind, Facts, Fate, Stage, State
 from log_streams import quick_folder
 from questions import asked, asked_for
+from remote_streams import move, new_stream
 
 REGIONS = ("AMER", "EMEA", "APJ")
 
@@ -140,3 +141,13 @@ def test_a_folder_that_rabbitmq_wrote_is_answered_for_as_far_as_it_knows(rabbitm
     for name, offset in read_tracking(Stream.open(folder)).offsets.items():
         stored = headgate.why(folder, offset=offset, consumer=name.decode()).consumers[0]
         assert stored.fate is Fate.PASSED
+
+
+def test_a_message_in_object_storage_says_so(tmp_path: Path, remote_cache: Path) -> None:
+    with new_stream(tmp_path / "orders", f"file://{tmp_path}/there") as writer:
+        assert move(writer)
+        far, near = (headgate.why(writer.stream.path, offset=each, filter="TRUE") for each in (0, 199))
+    assert far.message is not None and near.message is not None
+    assert (far.message.place, near.message.place) == ("remote", "local")
+    assert far.message.file.endswith("there/orders/00000000000000000000.segment")
+    assert "in object storage" in far.consumers[0].steps[0].text

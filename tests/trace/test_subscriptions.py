@@ -25,6 +25,8 @@ from headgate.topic import (
     SubscriptionName,
     SubscriptionSettings,
     SubscriptionStatus,
+    TopicEditor,
+    topic_stream,
 )
 from headgate.trace import ConnectedConsumer, ConsumerAnswer, ConsumerKind, Facts, Fate, Stage, State
 from log_streams import quick_folder
@@ -227,6 +229,17 @@ def test_a_subscription_that_came_later_or_was_removed_has_no_copy(lab: Lab) -> 
     lab.publish(RED)
     assert (of(lab, 0, "late").fate, "offset 1" in of(lab, 0, "late").summary) == (Fate.BEFORE, True)
     assert of(lab, 1).fate is Fate.BEFORE
+
+
+def test_rules_that_are_pruned_are_not_guessed(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    lab.publish(RED)
+    lab.change(ReplaceRule("red", RuleDefinition("Red", sql="color = 'blue'")))
+    lab.broker.close()
+    with TopicEditor.open(topic_stream(lab.root, "orders"), now_ms=0) as editor:
+        editor.prune(1)
+    found = of(lab)
+    assert (found.fate, found.decisions, found.steps[2].state) == (Fate.SETTLED, (), State.UNKNOWN)
 
 
 def test_a_fall_through_names_who_took_the_message(lab: Lab) -> None:

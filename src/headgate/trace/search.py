@@ -35,6 +35,7 @@ RANGE_BYTES = 16 << 20
 Progress = Callable[[int, int], None]
 """Is called with the number of messages searched so far, and of all."""
 
+_SEGMENTS_AT_ONCE = 4
 _ID = parse_field("properties.message_id")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -119,8 +120,10 @@ class _Matches:
     def _batches(self, stream: Stream, request: ScanRequest) -> Iterator[ScanBatch]:
         """The matches of each part of the stream, the newest part first."""
         segments, behind = stream.segments(), stream.next_offset()
-        for row in range(len(segments) - 1, -1, -1):
-            first = segments[row].first_chunk_id
+        for stop in range(len(segments), 0, -_SEGMENTS_AT_ONCE):
+            if self._is_over():
+                return
+            first = segments[max(0, stop - _SEGMENTS_AT_ONCE)].first_chunk_id
             # Retention may delete the oldest segments meanwhile.
             with contextlib.suppress(OffsetOutOfRangeError, FileNotFoundError):
                 planned = plan(stream, request, OffsetRange(first, behind), range_bytes=RANGE_BYTES)

@@ -44,10 +44,11 @@ class _Asked:
 def subscription_answers(question: TopicQuestion, names: Sequence[str]) -> list[ConsumerAnswer]:
     """The answers for subscriptions by their names, without case, in order; of a queue `$queue`.
 
-    The ledger of the topic is read once. Raises RuleNotFoundError, OffsetOutOfRangeError where the rules are pruned,
-    LogError.
+    The ledger of the topic is read once. Raises RuleNotFoundError, LogError.
     """
     offset = question.offset
+    if offset < question.history.pruned_below:
+        return [_pruned(question, name) for name in names]
     lives = [question.history.lives(name, offset, offset + 1) for name in names]
     topic = question.history.at(offset)
     by_number = {each.number: each for each in topic.subscriptions}
@@ -64,11 +65,29 @@ def subscription_answers(question: TopicQuestion, names: Sequence[str]) -> list[
     return [_answer(question, name, each, traced) for name, each in zip(names, asked, strict=True)]
 
 
+def _pruned(question: TopicQuestion, name: str) -> ConsumerAnswer:
+    """The answer where the rules for the offset are not kept any more: every copy of it was settled before."""
+    text = f"the rules for offset {question.offset} are pruned; they are known from {question.history.pruned_below} on"
+    settled = "rules are kept as long as a message that they decide is unsettled, so whatever copy there was is settled"
+    steps = (
+        *steps_of(question.stream, question.located),
+        Step("in force", State.UNKNOWN, text),
+        Step("fate", State.UNKNOWN, settled),
+    )
+    return ConsumerAnswer(*_shown(question, name), Fate.SETTLED, text, steps)
+
+
+def _shown(question: TopicQuestion, name: str) -> tuple[str, ConsumerKind]:
+    """The name of a subscription for users, and what it is: of a queue that of its topic."""
+    if folded(name) == folded(QUEUE_SUBSCRIPTION):
+        return question.history.topic_name, ConsumerKind.QUEUE
+    return name, ConsumerKind.SUBSCRIPTION
+
+
 def _answer(
     question: TopicQuestion, name: str, asked: _Asked | None, traced: Mapping[str, TracedCopies]
 ) -> ConsumerAnswer:
-    kind = ConsumerKind.QUEUE if folded(name) == folded(QUEUE_SUBSCRIPTION) else ConsumerKind.SUBSCRIPTION
-    shown = question.history.topic_name if kind is ConsumerKind.QUEUE else name
+    shown, kind = _shown(question, name)
     stored = steps_of(question.stream, question.located)
     if asked is None:
         text = outside_text(question, name)

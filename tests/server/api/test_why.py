@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.broker import ConsumerOptions
+from headgate.cli import main
 from headgate.client import Management
 from headgate.errors import AccessRefusedError
 from headgate.evaluate import Filter
@@ -16,6 +17,7 @@ from headgate.log import OffsetSpecification, Writer
 from headgate.message import Message
 from headgate.server.api import why
 from headgate.topic import Rule, Subscription, TopicEditor, create_topic
+from headgate.trace import Answer
 from server.http.test_endpoints import ask
 from server.running import RunningServer, running_server
 
@@ -59,6 +61,15 @@ def test_the_answer_has_the_message_and_the_clause(guest: Management) -> None:
     assert (answer["message"]["offset"], consumer["fate"]) == (1, "filtered-out")
     assert consumer["decisions"][0]["clauses"]["note"] == "color is string 'blue'"
     assert [each["name"] for each in guest.why({"name": "orders", "offset": 0})["consumers"]] == ["red", "all"]
+
+
+def test_the_command_line_asks_a_server_and_says_the_same(
+    running: RunningServer, guest: Management, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ("--server", f"http://127.0.0.1:{running.ports['http']}", "--user", "guest", "--password", "guest")
+    assert main(["why", "orders", "--id", "a-2", "--for", "red", *server]) == 0
+    answer = Answer.of_dict(guest.why({"name": "orders", "id": "a-2", "for": "red"}))
+    assert capsys.readouterr().out == f"{answer}\n"
 
 
 def test_a_connected_consumer_is_known_with_its_filter_and_place(running: RunningServer, guest: Management) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from brokers import START_MS
+from brokers import START_MS, SetClock
 from headgate.broker import DeadLetterReason
 from headgate.broker.topics import ReceiverCalls
+from headgate.broker.topics.copy_mover import CopyMover
+from headgate.clock import shown_time
 from headgate.errors import ResourceNotFoundError
 from headgate.ledger import copy_number, offset_of, rule_of
 from headgate.message import Message
@@ -21,17 +23,22 @@ from headgate.topic import (
     CreateSubscription,
     RemoveSubscription,
     ReplaceRule,
+    Rule,
     RuleDefinition,
+    Subscription,
     SubscriptionName,
     SubscriptionSettings,
     SubscriptionStatus,
     TopicEditor,
+    TopicKind,
+    TopicSettings,
     topic_stream,
 )
 from headgate.trace import ConnectedConsumer, ConsumerAnswer, ConsumerKind, Facts, Fate, Stage, State
 from log_streams import quick_folder
 from questions import asked, asked_for
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab, Link
+from topic_streams import editing, new_topic, publish
 
 DEAD = "red/$DeadLetterQueue"
 
@@ -269,6 +276,48 @@ def test_a_session_is_named_with_its_copy(lab: Lab) -> None:
     lab.turn()
     found = of(lab)
     assert (found.fate, found.copies[0].session) == (Fate.CLAIMED, "basket-1")
+
+
+def test_a_queue_is_asked_by_its_name(lab: Lab) -> None:
+    lab.broker.topics.create("orders", settings=TopicSettings(kind=TopicKind.QUEUE))
+    lab.publish(RED)
+    found = of(lab, 0, "orders")
+    assert (found.name, found.kind, found.fate) == ("orders", ConsumerKind.QUEUE, Fate.AVAILABLE)
+    assert of(lab, 0, "orders/$DeadLetterQueue").kind is ConsumerKind.DEAD_LETTERS
+
+
+def test_a_message_for_later_is_found_before_its_time(lab: Lab) -> None:
+    lab.topic(*RED_ONLY)
+    scheduled = lab.broker.topics.scheduler.of(lab.broker.catalogue.get("orders"))
+    later = Message(b"b", message_id="later", application_properties={"color": "red"}).encode()
+    scheduled.schedule([later], [START_MS + 5_000], lambda _numbers: None)
+    lab.turn()
+    answer = asked(lab.root, lab.clock, id="later", consumer="red")
+    (found,) = answer.consumers
+    assert (found.fate, answer.message) == (Fate.SCHEDULED, None)
+    assert shown_time(START_MS + 5_000) in found.summary
+    lab.turn(after_ms=5_000)
+    assert of(lab).fate is Fate.AVAILABLE
+
+
+def test_files_that_no_server_opened_have_copies_that_wait(tmp_path: Path) -> None:
+    stream = new_topic(tmp_path)
+    with editing(stream) as editor:
+        editor.create_subscription(Subscription("all"), now_ms=0)
+        failing = Subscription("strict", (Rule("Fails", "color > 5"),), dead_letter_on_errors=True)
+        editor.create_subscription(failing, now_ms=0)
+    publish(stream, RED)
+    fates = {each.name: each.fate for each in asked(tmp_path, SetClock(), offset=0).consumers}
+    assert fates == {"all": Fate.AVAILABLE, "strict": Fate.MOVING}
+
+
+def test_a_move_that_its_target_does_not_take_yet_is_under_way(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.session.create_topic("paid")
+    lab.topic(CreateSubscription("on", forward_to="paid"), AddRule("on", RuleDefinition("Red", sql="color = 'red'")))
+    monkeypatch.setattr(CopyMover, "carry_out", lambda *_: False)
+    lab.publish(RED)
+    found = of(lab, 0, "on")
+    assert (found.fate, found.copies[0].target) == (Fate.MOVING, "paid")
 
 
 def test_everybody_is_answered_for_without_a_name(lab: Lab) -> None:

@@ -109,6 +109,8 @@ def _fate(asked: _CopyQuestion) -> AnsweredCopy:
     moved = next((each for each in reversed(asked.events) if each.kind is TraceKind.MOVED), None)
     if moved is not None:
         return _moved(asked, moved)
+    if rule_of(copy) == FAILED_RULES and (view is None or copy not in view.seen):
+        return asked.answer(Fate.MOVING, "it becomes a dead letter as soon as a server decides the topic up to here")
     if view is None:
         return _waiting(asked, "no server has opened the topic since the subscription was made, so it has no ledger")
     if copy < view.from_copy:
@@ -118,8 +120,6 @@ def _fate(asked: _CopyQuestion) -> AnsweredCopy:
         return _unsettled(asked, int(rows.claims[0]), int(rows.attempts[0]), int(rows.untils[0]))
     if copy in view.seen:
         return _settled(asked)
-    if rule_of(copy) == FAILED_RULES:
-        return asked.answer(Fate.MOVING, "it becomes a dead letter as soon as a server decides the topic up to here")
     floor = view.floor()
     behind = f"; the oldest copy that is not settled is that of offset {offset_of(floor)}" if floor < copy else ""
     return _waiting(asked, f"it was never given to a receiver{behind}")

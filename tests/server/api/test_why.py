@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from group_lab import GroupLab, message
 from headgate.broker import ConsumerOptions
 from headgate.cli import main
 from headgate.client import Management
+from headgate.derived.match_index import Announcement
 from headgate.errors import AccessRefusedError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Writer
@@ -18,6 +21,7 @@ from headgate.message import Message
 from headgate.server.api import why
 from headgate.topic import Rule, Subscription, TopicEditor, create_topic
 from headgate.trace import Answer
+from log_streams import quick_folder
 from server.http.test_endpoints import ask
 from server.running import RunningServer, running_server
 
@@ -29,7 +33,7 @@ USERS = [
 ]
 
 
-def message(identity: str, color: str) -> bytes:
+def colored(identity: str, color: str) -> bytes:
     return Message(b"b", message_id=identity, application_properties={"color": color}).encode()
 
 
@@ -41,7 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
         with TopicEditor(writer) as editor:
             editor.create_subscription(Subscription("red", (Rule("Red", "color = 'red'"),)), now_ms=0)
             editor.create_subscription(Subscription("all"), now_ms=0)
-        writer.append([(message("a-1", "red"), None), (message("a-2", "blue"), None)], now_ms=0)
+        writer.append([(colored("a-1", "red"), None), (colored("a-2", "blue"), None)], now_ms=0)
     with running_server(root, handlers={}, user=USERS, stream=[{"name": "hidden"}]) as running:
         yield running
 
@@ -130,3 +134,16 @@ def test_what_is_wrong_in_a_question_is_said(running: RunningServer, body: Any, 
 def test_questions_at_a_time_are_limited(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "QUESTIONS", 0)
     assert ask(running, "POST", "/api/why", b'{"name": "orders", "offset": 0}')[0] == 503
+
+
+def test_what_the_members_of_a_group_ask_for_is_a_fact() -> None:
+    with quick_folder() as folder:
+        lab = GroupLab(Path(folder))
+        tags = Announcement("red || blue", "tags", 1)
+        lab.broker.members.heartbeat("g", "m", {"q0": tags}, now_ms=lab.clock.now, changed=lambda: None)
+        lab.publish([message(0)])
+        lab.view()
+        facts = why.facts_of(lab.broker, "guest", [lab.broker.catalogue.get("q0")])
+        lab.broker.close()
+    (reader,) = facts.readers
+    assert (reader.name, reader.filter and reader.filter.text) == ("g", "red || blue")

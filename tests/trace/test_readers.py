@@ -95,11 +95,18 @@ def test_a_stored_offset_says_whether_it_was_passed(root: Path, stream: Stream) 
 
 def test_a_connected_consumer_is_answered_for_with_its_filter_and_place(root: Path, stream: Stream) -> None:
     consumer = ConnectedConsumer(
-        "orders", "billing", tag="t-1", user="ada", connection="c", filter=Filter.parse("size > 1"), next_offset=8
+        "orders",
+        "billing",
+        tag="t-1",
+        user="ada",
+        connection="c",
+        filter=Filter.parse("size > 1"),
+        begun_at=3,
+        next_offset=8,
     )
     facts = Facts(is_known=True, consumers=(consumer,), offsets=(("orders", "billing", 7),))
-    fates = [asked_for(root, SetClock(), "billing", offset=offset, facts=facts).fate for offset in (0, 7, 10)]
-    assert fates == [Fate.FILTERED_OUT, Fate.PASSED, Fate.AHEAD]
+    fates = [asked_for(root, SetClock(), "billing", offset=offset, facts=facts).fate for offset in (0, 2, 7, 10)]
+    assert fates == [Fate.FILTERED_OUT, Fate.BEFORE, Fate.PASSED, Fate.AHEAD]
     found = asked_for(root, SetClock(), "t-1", offset=10, facts=facts)
     assert "no credit" in found.summary
     assert found.steps[2].text.startswith("the filter of this consumer, in amqp: size > 1 (user 'ada'")

@@ -171,6 +171,11 @@ class Consumer:
         return self._reader.next_offset
 
     @property
+    def begun_at(self) -> int:
+        """The offset at which it began to read; later, if retention took what it had not come to."""
+        return self._reader.offset - self._reader.passed_offsets
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """The first kept offset of its stream, and the offset behind its last message."""
         return self._stream.first_offset, self._stream.next_offset
@@ -184,7 +189,7 @@ class Consumer:
     def filtered_lag(self) -> int:
         """An estimate of how many messages of its `lag` match: the share that matched so far."""
         lag, reader = self.lag, self._reader
-        passed = self._stream.messages_in(reader.offset - reader.passed_offsets, reader.offset)
+        passed = self._stream.messages_in(self.begun_at, reader.offset)
         if not passed:
             return lag
         return round(lag * min(1.0, reader.counters.messages_matched / passed))

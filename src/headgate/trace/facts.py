@@ -12,7 +12,7 @@ class ConnectedConsumer:
     """One consumer of a stream, receiver of a subscription, or reader for a consumer group of RocketMQ's clients.
 
     `name` is the name of its stored offset, of its subscription or of its group; `tag` the one that its client gave it.
-    `next_offset` is what it reads next; None for a receiver.
+    It reads from `begun_at` on, and `next_offset` next; None for a receiver.
     """
 
     stream: str
@@ -24,6 +24,7 @@ class ConnectedConsumer:
     filter: Filter | None = None
     filter_values: tuple[bytes, ...] = ()
     match_unfiltered: bool = False
+    begun_at: int | None = None
     next_offset: int | None = None
     credit: int = 0
 

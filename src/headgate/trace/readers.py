@@ -180,6 +180,9 @@ def connected_answer(
         place = "it has not begun to read" if at is None else f"it reads offset {at} next"
         waits = " and has no credit: its client takes nothing now" if not consumer.credit else ""
         summary = f"it has not come to the message: {place}{waits}"
+    elif consumer.begun_at is not None and offset < consumer.begun_at:
+        fate, state = Fate.BEFORE, State.NO
+        summary = f"it began to read at offset {consumer.begun_at}, behind the message"
     else:
         fate, state = Fate.PASSED, State.YES
         summary = f"it is past the message: it reads offset {at} next"

@@ -81,14 +81,18 @@ def test_a_connected_consumer_is_known_with_its_filter_and_place(running: Runnin
         start=OffsetSpecification.first(), filter=Filter.parse("color = 'blue'"), tag="t", name="reader"
     )
 
+    late = ConsumerOptions(start=OffsetSpecification.next(), name="late")
+
     def consume() -> None:
         session = running.context.broker.open_session("guest", protocol="test", connection="10.0.0.7:5")
-        session.message_consumer("orders", options)
+        for each in (options, late):
+            session.message_consumer("orders", each)
 
     running.call(consume)
     (consumer,) = guest.why({"name": "orders", "offset": 0, "for": "reader"})["consumers"]
     assert (consumer["kind"], consumer["fate"]) == ("consumer", "filtered-out")
     assert "10.0.0.7:5" in consumer["steps"][2]["text"]
+    assert guest.why({"name": "orders", "offset": 0, "for": "late"})["consumers"][0]["fate"] == "before"
 
 
 def test_who_may_read_the_topic_may_ask_and_others_not(running: RunningServer) -> None:

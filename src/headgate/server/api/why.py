@@ -206,6 +206,7 @@ def _consumers(broker: Broker, user: str, streams: Collection[str]) -> Iterator[
                 connection=session.connection,
                 user=session.user,
                 protocol=session.protocol,
+                begun_at=consumer.begun_at,
                 next_offset=consumer.next_offset,
                 credit=consumer.wanted,
             )

@@ -19,7 +19,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 
-.PHONY: help docs docs-site setup clients s3-server demo demo-broker demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
+.PHONY: help docs docs-site setup clients s3-server demo demo-broker demo-console demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ ASK := import duckdb, headgate; events = headgate.read('headgate-data/streams/cu
 
 demo-broker: .venv/.python-clients ## serve streams, publish and consume with filters from RabbitMQ's own clients, show what each stage removed
 	$(BIN)/python examples/demos/broker.py
+
+demo-console: $(RUN_STAMP) ## serve the console with data, light traffic, a failing rule and dead letters; prints the address, until Ctrl-C
+	$(BIN)/python examples/demos/console.py
 
 demo-rocketmq: .venv/.python-clients ## serve topics, run a program of RocketMQ with a TAG and an SQL92 consumer, show what was calculated ahead, read the topic in Spark
 	$(BIN)/python examples/demos/rocketmq.py

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from brokers import START_MS, SetClock
@@ -34,7 +35,7 @@ from headgate.topic import (
     TopicSettings,
     topic_stream,
 )
-from headgate.trace import ConnectedConsumer, ConsumerAnswer, ConsumerKind, Facts, Fate, Stage, State
+from headgate.trace import Answer, ConnectedConsumer, ConsumerAnswer, ConsumerKind, Facts, Fate, Stage, State
 from log_streams import quick_folder
 from questions import asked, asked_for
 from topic_lab import BLUE, NO_MESSAGE, RED, RED_ONLY, Lab, Link
@@ -218,6 +219,17 @@ def test_an_action_gives_a_copy_of_its_own_with_its_changes(lab: Lab) -> None:
     ]
     changes = {each.field: each.after for rule in found.decisions for each in rule.changes or ()}
     assert "application_properties.size" in changes
+
+
+def test_texts_that_are_no_utf_8_are_shown_by_escapes(lab: Lab) -> None:
+    acting = AddRule("red", RuleDefinition("Acts", sql="color LIKE 'red%'", action="SET size = 7; REMOVE color"))
+    lab.topic(CreateSubscription("red"), acting)
+    message = Message(b"b", message_id="abcdefgh", application_properties={"color": "reddish!"}).encode()
+    lab.publish(message.replace(b"cdef", b"\xed\xa0\x80\xff").replace(b"dish", b"\xed\xa0\x80\xff"))
+    answer = asked(lab.root, lab.clock, offset=0)
+    assert Answer.of_dict(msgspec.json.decode(msgspec.json.encode(answer.as_dict()))) == answer
+    assert answer.message is not None and answer.message.id == "ab\\xed\\xa0\\x80\\xffgh"
+    assert str(answer).encode()
 
 
 def test_the_rule_that_was_in_force_then_decides_and_not_that_of_now(lab: Lab) -> None:

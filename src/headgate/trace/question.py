@@ -215,6 +215,8 @@ class _Asked:
             known = sorted({each.name for each in self._all()})
             near = did_you_mean(name, known)
             listed = f"; there are: {', '.join(map(repr, known[:MOST_NAMED]))}" if known and not near else ""
+            if not self.facts.is_known:
+                listed += "; connected consumers are known to their server only"
             raise ResourceNotFoundError(
                 f"stream {self.stream.name!r} has no subscription, consumer group, consumer or stored offset of that "
                 f"name{near}{listed}",

@@ -91,7 +91,10 @@ def message_id(encoded: bytes) -> str | None:
     if typed is None or typed.type is AmqpType.NULL:
         return None
     octets = typed.octets()
-    return octets.hex() if typed.type is AmqpType.BINARY and octets is not None else str(typed.value)
+    if octets is None or typed.type is AmqpType.UUID:
+        return str(typed.value)
+    # Bytes that are not UTF-8 are shown by escapes: JSON cannot hold them.
+    return octets.hex() if typed.type is AmqpType.BINARY else octets.decode(errors="backslashreplace")
 
 
 def steps_of(stream: Stream, located: Located) -> tuple[Step, ...]:

@@ -1,4 +1,4 @@
-"""The pages on configuration and metrics are what the code gives today."""
+"""The pages on configuration, requests and metrics are what the code gives today."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "metrics.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "http.md", "metrics.md"])
 def test_page_of_the_server_is_up_to_date(tool: ModuleType, name: str) -> None:
     written = (PROJECT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert written == tool.WRITERS[name](), "run: make docs"
@@ -39,7 +39,7 @@ def test_checking_names_the_stale_page(
     monkeypatch.setattr(tool, "PAGES", tmp_path)
     monkeypatch.setattr(sys, "argv", ["server_pages.py", "--check"])
     assert tool.main() == 1
-    assert capsys.readouterr().out == "not up to date: configuration.md, metrics.md\n"
+    assert capsys.readouterr().out == "not up to date: configuration.md, http.md, metrics.md\n"
     monkeypatch.setattr(sys, "argv", ["server_pages.py"])
     assert tool.main() == 0
     assert (tmp_path / "metrics.md").read_text(encoding="utf-8") == tool.metrics_page()

@@ -1,4 +1,4 @@
-"""Writes docs/reference/configuration.md and docs/reference/metrics.md: what the code says of keys and metrics.
+"""Writes docs/reference/configuration.md, http.md and metrics.md: what the code says of keys, requests and metrics.
 
 python tools/server_pages.py            write the pages
 python tools/server_pages.py --check    exit status 1 if one is not what would be written
@@ -7,14 +7,18 @@ python tools/server_pages.py --check    exit status 1 if one is not what would b
 from __future__ import annotations
 
 import inspect
+import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from key_tables import default, meanings, plain_keys, tables, write_pages
 
+from headgate.server.http import Endpoint, Group
+from headgate.server.listening_sockets import ENCRYPTED, PLAIN
 from headgate.server.metrics import (
     CONNECTION,
     CONSUMER,
@@ -30,8 +34,10 @@ from headgate.server.metrics import (
     Family,
 )
 from headgate.server.settings import ServerSettings
+from headgate.testing import served
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
+TEMPLATES = PAGES
 
 _CONFIGURATION = """# Configuration of the server
 
@@ -148,7 +154,73 @@ def _section(title: str, families: Iterable[tuple[str, Family[Any]]]) -> Iterato
     yield ""
 
 
-WRITERS: dict[str, Callable[[], str]] = {"configuration.md": configuration_page, "metrics.md": metrics_page}
+def http_page() -> str:
+    """The page of requests over HTTP: its template, filled with the endpoints that a server declares.
+
+    `{{requests: TITLE}}` stands for one group, `{{requests}}` for all others but those of RabbitMQ's monitors.
+    """
+    text = (TEMPLATES / "http.template.md").read_text(encoding="utf-8")
+    left = []
+    for group in _groups():
+        place = f"{{{{requests: {group.title}}}}}"
+        if place in text:
+            text = text.replace(place, _requests(group))
+        elif not group.is_foreign:
+            left.append(f"### {group.title}\n\n{group.meaning}\n\n{_requests(group)}")
+    text = text.replace("{{requests}}", "\n\n".join(left))
+    return f"<!-- Written by tools/server_pages.py from http.template.md and the endpoints; `make docs`. -->\n{text}"
+
+
+def _groups() -> tuple[Group, ...]:
+    """The endpoints that a server has."""
+    with tempfile.TemporaryDirectory() as folder:
+        listeners = dict.fromkeys((*PLAIN, *ENCRYPTED), "off") | {"host": "127.0.0.1", "http": 0}
+        with served(msgspec.convert({"root": folder, "listeners": listeners}, ServerSettings)) as running:
+            return running.server.api_groups
+
+
+def _requests(group: Group) -> str:
+    rows = [
+        (
+            f"`{endpoint.method} /api/{endpoint.path}`",
+            endpoint.permission,
+            " ".join(_said(endpoint)),
+        )
+        for endpoint in group.endpoints
+    ]
+    head = [("request", "permission", "what it does"), ("---", "---", "---")]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in (*head, *rows))
+
+
+def _said(endpoint: Endpoint) -> Iterator[str]:
+    yield endpoint.summary
+    if endpoint.example is not None:
+        yield f"Body: `{json.dumps(endpoint.example, ensure_ascii=False)}`."
+    parameters = [
+        f"`{field.encode_name}` ({_description(field.type)})" for field in msgspec.structs.fields(endpoint.query)
+    ]
+    if parameters:
+        yield f"Query: {', '.join(parameters)}."
+    if description := _description(endpoint.answer):
+        yield f"Answer: {description}."
+    if endpoint.statuses != (200,):
+        yield f"Status {', '.join(map(str, endpoint.statuses))}."
+
+
+def _description(kind: Any) -> str:
+    """What a value means, as its type says."""
+    for part in getattr(kind, "__metadata__", ()):
+        if isinstance(part, msgspec.Meta) and part.description:
+            text = part.description.removesuffix(".")
+            return text[:1].lower() + text[1:]
+    return next((found for each in get_args(kind) if (found := _description(each))), "")
+
+
+WRITERS: dict[str, Callable[[], str]] = {
+    "configuration.md": configuration_page,
+    "http.md": http_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> int:

@@ -296,7 +296,7 @@ def test_credentials_that_are_no_ascii_are_refused_as_others(
 
 
 def test_a_body_that_its_client_cuts_off_ends_quietly(running: RunningServer) -> None:
-    site = application(running.context, running.server._access, running.server._api_groups)
+    site = application(running.context, running.server._access, running.server.api_groups)
     told = iter([{"type": "http.request", "body": b'{"pass', "more_body": True}, {"type": "http.disconnect"}])
     scope = {
         "type": "http",

@@ -88,7 +88,8 @@ class Server:
         self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
         self._access: Access
-        self._api_groups: tuple[Group, ...]
+        self.api_groups: tuple[Group, ...]
+        """The endpoints of its HTTP listeners, from its start on."""
 
     @property
     def ports(self) -> dict[str, int]:
@@ -126,7 +127,7 @@ class Server:
         self.context = self._make_context(broker)
         self.context.ports.update(ports)
         self._access = Access(self.context, self._event_loop)
-        self._api_groups = api_groups(self.context, self._access)
+        self.api_groups = api_groups(self.context, self._access)
         self._event_loop.start(self.context)
         self._acceptor.start()
         try:
@@ -221,7 +222,7 @@ class Server:
         http = HttpServer(
             administration_site(self.context)
             if is_servicebus
-            else application(self.context, self._access, self._api_groups),
+            else application(self.context, self._access, self.api_groups),
             listening,
             limit_s=self._settings.timeouts.handshake_s,
             encryption=certificate if is_servicebus or is_encrypted else None,

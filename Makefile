@@ -19,7 +19,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Go is often installed without being on the PATH.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
 
-.PHONY: help docs docs-site setup clients s3-server demo demo-broker demo-console demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
+.PHONY: help docs docs-site notebooks setup clients s3-server demo demo-broker demo-console demo-rocketmq demo-servicebus test interop test-long check messages lint types layers bench wheel-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -42,7 +42,7 @@ $(RUN_STAMP): pyproject.toml
 
 $(STAMP): $(RUN_STAMP)
 	@echo "setup: what tests and checks need is downloaded (195 MB) and installed"
-	@$(PIP) --editable '.[test,lint,docs]'
+	@$(PIP) --editable '.[test,lint,docs,notebook]'
 	@touch $@
 
 EVENTS_FILE := headgate-data/orders/events.parquet
@@ -158,6 +158,9 @@ docs: setup ## write the pages of docs/languages, and of docs/reference on serve
 docs-site: setup ## build the documentation as a site, in build/site; a broken link or anchor, or anything from another host, fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site is the documentation; look at it with: $(BIN)/python -m http.server --directory build/site --bind 127.0.0.1"
+
+notebooks: setup ## run the notebooks of examples/notebooks and store their plots and values
+	$(BIN)/python tools/notebook_outputs.py
 
 messages: setup ## write the descriptors and the types of the messages of RocketMQ's gRPC service, from their definitions
 	$(PIP) grpcio-tools

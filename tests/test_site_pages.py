@@ -64,6 +64,13 @@ def test_linked_file_is_shown_whole_and_a_linked_folder_with_its_files(config: M
     assert all(f"source/examples/demos/{name}.md" in pages for name in demos)
 
 
+def test_notebook_is_shown_with_its_plots_and_its_links_lead_to_pages(config: MkDocsConfig) -> None:
+    _, pages = _shown(config, "page.md", "[x](../examples/notebooks/orders.ipynb)")
+    shown = pages["source/examples/notebooks/orders.ipynb.md"]
+    assert "```python\nimport tempfile" in shown and "![](data:image/png;base64," in shown
+    assert "](../../../howto/back-test-rules.md)" in shown
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

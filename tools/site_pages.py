@@ -9,6 +9,7 @@ The site is whole in its folder: the build ends with an error that lists what a 
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
@@ -45,15 +46,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     waiting = {
         path
         for file in files.documentation_pages()
-        for path in _linked_files(file.content_string, file.src_uri)
+        for path in _linked_files(file.content_string, _origin(file.src_uri))
         if path not in ROOT_PAGES
     }
     added: set[str] = set()
     while waiting:
         path = waiting.pop()
         added.add(path)
-        page = _folder_page(path) if (PROJECT / path).is_dir() else _file_page(path)
-        files.append(File.generated(config, _place(path), content=page, inclusion=InclusionLevel.NOT_IN_NAV))
+        hidden = InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, _place(path), content=_page_of(path), inclusion=hidden))
         if (PROJECT / path).is_dir():
             waiting.update({f"{path}/{name}" for name in _names(path)} - added)
     return files
@@ -64,15 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     place = page.file.src_uri
     if place.startswith("source/"):
         return markdown
-
-    def moved(link: re.Match[str]) -> str:
-        path = _path_in_repository(link["target"], place)
-        if path is None:
-            return link[0]
-        anchor = link["anchor"] or "" if _place(path).endswith(".md") and not _place(path).startswith("source/") else ""
-        return f"]({posixpath.relpath(_place(path), posixpath.dirname(place))}{anchor})"
-
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(lambda link: _moved(link, _origin(place), place), markdown)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -123,22 +116,59 @@ def _place(path: str) -> str:
     return f"source/{path}/index.md" if (PROJECT / path).is_dir() else f"source/{path}.md"
 
 
-def _path_in_repository(target: str, place: str) -> str | None:
-    """The path of what a page links to; None for other hosts, for what is missing, and from `docs` into `docs`."""
+def _origin(place: str) -> str:
+    """The file of the repository that a page of the site was written in."""
+    return next((path for path, page in ROOT_PAGES.items() if page == place), f"docs/{place}")
+
+
+def _moved(link: re.Match[str], origin: str, place: str) -> str:
+    """A link of a file of the repository as its page needs it, which lies at `place` in the site."""
+    path = _path_in_repository(link["target"], origin)
+    if path is None:
+        return link[0]
+    target = _place(path)
+    anchor = "" if target.startswith("source/") else link["anchor"] or ""
+    return f"]({posixpath.relpath(target, posixpath.dirname(place))}{anchor})"
+
+
+def _path_in_repository(target: str, origin: str) -> str | None:
+    """The path of what a file links to; None for other hosts, for what is missing, and from `docs` into `docs`."""
     if ":" in target:
         return None
-    origin = next((path for path, page in ROOT_PAGES.items() if page == place), f"docs/{place}")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
     stays = origin.startswith("docs/") and path.startswith("docs/")
     return None if stays or path.startswith("..") or not (PROJECT / path).exists() else path
 
 
-def _linked_files(markdown: str, place: str) -> Iterator[str]:
-    """The files and folders outside `docs` that a page links to."""
+def _linked_files(markdown: str, origin: str) -> Iterator[str]:
+    """The files and folders outside `docs` that a file links to."""
     for link in _LINK.finditer(markdown):
-        path = _path_in_repository(link["target"], place)
+        path = _path_in_repository(link["target"], origin)
         if path is not None and not path.startswith("docs/"):
             yield path
+
+
+def _page_of(path: str) -> str:
+    if (PROJECT / path).is_dir():
+        return _folder_page(path)
+    return _notebook_page(path) if path.endswith(".ipynb") else _file_page(path)
+
+
+def _notebook_page(path: str) -> str:
+    """A notebook as it is read in Jupyter: text, code, and what the code showed, plots included."""
+    parts = []
+    for cell in json.loads((PROJECT / path).read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(_LINK.sub(lambda link: _moved(link, path, _place(path)), source))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            if "image/png" in output["data"]:
+                parts.append(f"![](data:image/png;base64,{output['data']['image/png'].strip()})")
+            else:
+                parts.append(f"```text\n{''.join(output['data']['text/plain'])}\n```")
+    return "---\nsearch:\n  exclude: true\n---\n\n" + "\n\n".join(parts) + "\n"
 
 
 def _file_page(path: str) -> str:

@@ -136,6 +136,11 @@ class Management:
         """Delete a user; for administrators."""
         self._request("DELETE", f"users/{quote(name, safe='')}")
 
+    def history(self, stream: str | None = None) -> Row:
+        """Samples of the server's last quarter of an hour, or of one stream's: `times_ms`, and `series` by name."""
+        query = "" if stream is None else f"?{urlencode({'stream': stream})}"
+        return msgspec.json.decode(self._request("GET", f"history{query}"), type=Row)
+
     def pipelines(self) -> list[Row]:
         """The jobs of Spark that reported to the server: the user's own; all for administrators and monitors."""
         return self._list("pipelines")

@@ -16,6 +16,7 @@ from headgate.server.transport import Buffer, Handler, Peer, Transport
 if TYPE_CHECKING:
     from headgate.broker import Broker
     from headgate.server.authenticator import Authenticator
+    from headgate.server.history import History
 
 
 GiveReply = Callable[[dict[str, str], Buffer, Callable[[bool], None]], None]
@@ -38,6 +39,8 @@ class ServerContext:
     listeners: Listeners = field(default_factory=Listeners)
     pipelines: Pipelines = field(default_factory=Pipelines)
     """Jobs of Spark that report to the server."""
+    history: History | None = None
+    """Kept where HTTP is served."""
     has_counted: bool = False
     """Whether the files that messages are counted from were read once."""
     is_started: bool = False

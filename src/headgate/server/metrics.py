@@ -340,6 +340,11 @@ TOPIC: tuple[Family[TopicSample], ...] = (
         "Copies that were moved: to dead letters, aside, to other topics.",
         lambda t: t.topic.moved,
     ),
+    Family(
+        "headgate_topic_rule_failures_total",
+        "Filters and actions of rules that failed, one for each rule and message.",
+        lambda t: t.topic.counters.rule_failures,
+    ),
     Family("headgate_topic_rule_changes_total", "Changes of rules.", lambda t: t.topic.counters.rule_changes),
     Family(
         "headgate_topic_cpu_ns_total",

@@ -28,6 +28,7 @@ from headgate.server.context import HandlerFactory, ServerContext
 from headgate.server.definitions import apply_definitions, declare_entities, declared_entities, placement_of
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
+from headgate.server.history import INTERVAL_S, History
 from headgate.server.http import Access, Group, application
 from headgate.server.http_server import HttpServer
 from headgate.server.listener_watch import Listener
@@ -153,6 +154,8 @@ class Server:
         if kinds:
             self._derived_builder = DerivedBuilder(Path(self._settings.root), kinds)
             self._derived_builder.start()
+        if "http" in protocols:
+            self._keep_history()
         self.context.is_started = True
 
     async def stop(self) -> None:
@@ -200,6 +203,14 @@ class Server:
         own = own_certificate(Path(self._settings.root) / PRIVATE_FOLDER / "tls", now_ms=self._clock.now_ms())
         logger.info("TLS on the port of servicebus is for localhost; clients that check it trust %s", own.authority)
         return own.context()
+
+    def _keep_history(self) -> None:
+        context = self.context
+        history = History(
+            context.broker, context.connections, self._clock.now_ms, has_counted=lambda: context.has_counted
+        )
+        context.history = history
+        self._event_loop.repeat(INTERVAL_S, history.sample)
 
     async def _start_http(
         self,

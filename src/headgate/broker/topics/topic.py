@@ -44,6 +44,8 @@ class TopicCounters:
     """Counters of a topic, since the broker opened it."""
 
     messages_decided: int = 0
+    rule_failures: int = 0
+    """Filters and actions that failed, one for each rule and message."""
     rule_changes: int = 0
     cpu_ns: int = 0
     """Processor time, in nanoseconds, of reading and deciding messages for all subscriptions together; 0 where it is
@@ -240,6 +242,7 @@ class BrokerTopic:
         self.counters.cpu_ns = self._topic_decider.took_ns
         arrived: Counter[int] = Counter()
         for selected in step.selected:
+            self.counters.rule_failures += selected.num_failures
             if len(selected.copies.offsets):
                 arrived.update(selected.copies.per_subscription())
             if len(selected.sound):

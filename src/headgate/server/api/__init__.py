@@ -3,6 +3,7 @@
     streams     streams: lists, one with all that its files say, changed limits, deletion
     lists       consumers, stored offsets, connections
     why         why a consumer got a message, or did not
+    history     the last quarter of an hour, for charts
     pipelines   jobs of Spark that report to the server
     users       users
     sessions    logging in and out, for the console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.server.api.history import history_group
 from headgate.server.api.lists import list_group
 from headgate.server.api.pipelines import pipeline_group
 from headgate.server.api.sessions import session_group
@@ -20,6 +21,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     return (
         stream_group(context),
         list_group(context),
+        history_group(context),
         why_group(context),
         *topic_groups(context.broker),
         pipeline_group(context),

@@ -31,7 +31,8 @@ class Selected:
     Each of the subscriptions `taking_all` gets a plain copy of every message of `sound`; each subscription in
     `failing_on_malformed` a dead letter of all bytes in `malformed`, which are not a message. `sound` and `malformed`
     are offsets `(messages,)`, ascending; they are told apart only if a subscription needs it. `sessions` has the
-    session ids of copies whose subscriptions give them out by session.
+    session ids of copies whose subscriptions give them out by session. `num_failures` counts filters and actions that
+    failed, one for each rule and message.
     """
 
     copies: Pairs
@@ -41,6 +42,7 @@ class Selected:
     taking_all: Int64Array
     failing_on_malformed: Int64Array
     sessions: SessionIds
+    num_failures: int
 
 
 class Selector:
@@ -94,7 +96,8 @@ class Selector:
             copies = self._with_plain(copies, self._fall_through, malformed)
         failures = self._pairs(placed.failures, offsets)
         sessions = self._session_ids(placed, batch, offsets)
-        return Selected(copies, failures, offsets, malformed, self._taking_all, self._failing, sessions)
+        num_failures = len(placed.decided.error_slots) + len(placed.failed_slots)
+        return Selected(copies, failures, offsets, malformed, self._taking_all, self._failing, sessions, num_failures)
 
     def _session_ids(self, placed: Placed, batch: EncodedMessages, offsets: Int64Array) -> SessionIds:
         """The session ids of copies that are given out by session: of their messages, or of changed copies."""

@@ -79,6 +79,13 @@ def test_too_many_attempts_make_a_dead_letter_that_is_found(lab: GroupLab) -> No
     assert (found.fate, found.copies[0].target, found.copies[0].target_offset) == (Fate.DEAD_LETTERED, "%DLQ%g", 0)
 
 
+def test_a_declared_group_that_never_read_the_queue_has_no_place(lab: GroupLab) -> None:
+    lab.declare("idle", GroupSettings())
+    lab.publish([message(0)])
+    found = of(lab, 0, "idle")
+    assert (found.fate, "no place in this queue" in found.summary) == (Fate.BEFORE, True)
+
+
 def test_a_group_that_begins_behind_the_message_never_gets_it(lab: GroupLab) -> None:
     lab.publish([message(0), message(1)])
     lab.broker.consumer_groups.views.view_from("q0", "late", 1)

@@ -9,6 +9,8 @@ import pytest
 
 import headgate
 from brokers import SetClock
+from headgate.derived import MATCH_INDEX
+from headgate.derived.match_index import FilterRegistry
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, read_tracking, stream_folder
 from headgate.message import Message
@@ -73,6 +75,9 @@ def test_the_stage_that_decided_is_named(root: Path, stream: Stream) -> None:
     assert stage(12, None, "EMEA") == (Fate.FILTERED_OUT, Stage.FILTER_VALUE)
     assert stage(13, None, "EMEA") == (Fate.MATCHES, Stage.FILTER_VALUE)
     assert stage(0, "size > 1") == (Fate.FILTERED_OUT, Stage.EXPRESSION)
+    FilterRegistry(stream).register("small", "size > 1", "amqp", now_ms=0)
+    assert list(MATCH_INDEX.build(stream, now_ms=0))
+    assert stage(0, "size > 1") == (Fate.FILTERED_OUT, Stage.MATCH_INDEX)
 
 
 def test_a_message_is_stored_with_the_sequence_of_its_publisher(root: Path, stream: Stream) -> None:

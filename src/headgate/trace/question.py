@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from headgate.broker.consumer_groups import declared_groups
 from headgate.broker.topics import due_of
 from headgate.clock import Clock, SystemClock, shown_time
 from headgate.errors import ConfigError, ResourceNotFoundError, did_you_mean
@@ -263,7 +264,7 @@ class _Asked:
         return _Consumer(name, ConsumerKind.SUBSCRIPTION, name)
 
     def _reader(self, name: str) -> _Consumer | None:
-        if name in self._groups:
+        if name in self._groups or name in declared_groups(self.root):
             return _Consumer(name, ConsumerKind.GROUP)
         connected = next((each for each in self._connected if name in (each.name, each.tag)), None)
         if connected is not None:

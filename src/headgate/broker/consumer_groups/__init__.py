@@ -2,6 +2,7 @@
 
 ConsumerGroups                     the groups of one broker (`Broker.consumer_groups`)
 GroupSettings, GroupStart          how the messages of a group are delivered; where a new one begins
+declared_groups                    the groups of a root, without a broker
 ReceiveRequest, PendingReceive     a request for messages over some queues; the same at work
 Received, ReceivedMessage          the answer to it
 GroupView, GroupCounts             the place of one group in one queue: settles, counts
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.broker.consumer_groups.consumer_groups import ConsumerGroups
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams, MessageIds
-    from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
+    from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart, declared_groups
     from headgate.broker.consumer_groups.expression_registry import Expression, ExpressionRegistry, Refusal
     from headgate.broker.consumer_groups.group_view import GroupCounters, GroupCounts, GroupView, dead_letters_of
     from headgate.broker.consumer_groups.group_views import GroupViews

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
-from headgate.broker.consumer_groups.declarations import DEFAULT_GROUP, GroupDeclarations, GroupSettings, GroupStart
+from headgate.broker.consumer_groups.declarations import (
+    DEFAULT_GROUP,
+    GroupDeclarations,
+    GroupSettings,
+    GroupStart,
+    declarations_path,
+)
 from headgate.broker.consumer_groups.group_view import GroupView
 from headgate.broker.consumer_groups.group_views import GroupViews
 from headgate.broker.consumer_groups.pull_consumers import PullConsumers
@@ -16,7 +22,6 @@ from headgate.broker.delivery import Settled
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.errors import PreconditionFailedError, ResourceNotFoundError
-from headgate.log import PRIVATE_FOLDER
 
 if TYPE_CHECKING:
     from headgate.broker.settings import BrokerSettings
@@ -36,7 +41,7 @@ class ConsumerGroups:
         """Read the declarations; `keep_pinned` as for `GroupViews`. Raises ConfigError for a wrong file."""
         self._settings = settings
         self._declarations = GroupDeclarations(
-            environment.root / PRIVATE_FOLDER / "consumer-groups.json",
+            declarations_path(environment.root),
             may_create=settings.create_groups,
             most=settings.consumer_groups,
             changed=self._changed,

@@ -22,6 +22,7 @@ from headgate.errors import (
     PreconditionFailedError,
     ResourceNotFoundError,
 )
+from headgate.log import PRIVATE_FOLDER
 
 CONSUMER_GROUPS_FORMAT = 1
 MAX_NAME_BYTES = 255
@@ -105,6 +106,21 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             settings.check(name)
 
 
+def declarations_path(root: Path) -> Path:
+    """The file of a root's declared groups."""
+    return root / PRIVATE_FOLDER / "consumer-groups.json"
+
+
+def declared_groups(root: Path) -> Mapping[str, GroupSettings]:
+    """The declared groups of a root, by name, as its file is now. Raises ConfigError for a wrong one."""
+    stored = _file_at(declarations_path(root)).read()
+    return {} if stored is None else stored.groups
+
+
+def _file_at(path: Path) -> PrivateFile[_File]:
+    return PrivateFile(path, _File, what="consumer groups", format=CONSUMER_GROUPS_FORMAT, check=_File.check)
+
+
 class GroupDeclarations:
     """The declared groups of one root; without the file there are none."""
 
@@ -114,7 +130,7 @@ class GroupDeclarations:
         `may_create`: the first use of a group declares it; at most `most` groups are declared. `changed` is called with
         the name of each group whose settings changed, or that was removed.
         """
-        self._file = PrivateFile(path, _File, what="consumer groups", format=CONSUMER_GROUPS_FORMAT, check=_File.check)
+        self._file = _file_at(path)
         self._may_create = may_create
         self._most = most
         self._changed = changed

@@ -184,7 +184,7 @@ def test_a_dry_run_says_what_really_happens(lab: Lab, seed: int) -> None:
         lab.change(CreateSubscription(name, dead_letter_on_errors=True), topic="paid")
         for number in range(random.randint(0, 3)):
             sql = random.choice([f"n % 3 = {number}", f"n > {count // 2}", "color > 4", f"n = {number}"])
-            action = random.choice([None, None, "SET n = n + 1", "SET n = color + 1"])
+            action = random.choice([None, None, "SET n = n + 1", "SET n = 1 / 0"])
             lab.change(AddRule(name, RuleDefinition(f"R{number}", sql=sql, action=action)), topic="paid")
     if random.random() < 0.5:
         lab.change(CreateSubscription("rest", fall_through=True), topic="paid")

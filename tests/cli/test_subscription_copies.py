@@ -130,6 +130,38 @@ def test_copies_are_peeked_at_received_and_settled(there: Run) -> None:
     assert there("subscription", "receive", "shop/orders", "red").out == ""
 
 
+def test_dead_letters_are_tried_resubmitted_and_deleted(there: Run) -> None:
+    received = there("subscription", "receive", "shop/orders", "red", "-n", "9", "--wait", "10s", "--json").json
+    tokens = [row["token"] for row in received]
+    assert there("subscription", "settle", "shop/orders", "red", "dead-letter", *tokens).status == 0
+
+    def resubmit(*options: object) -> Outcome:
+        return there("subscription", "resubmit", "shop/orders", "red", *options)
+
+    tried = resubmit("--dry-run", "--set", 'color="blue"', "--offset", "1", "--json").json
+    assert (tried[0]["copies"], tried[0]["taken"], tried[0]["taken_by_none"]) == (1, [], [{"offset": 1, "rule": 0}])
+    shown = resubmit("--dry-run")
+    assert shown.out.splitlines() == ["subscription\trule\teffect\tdead_letters", "red\thalved\ttakes\t5"]
+    assert shown.err == "5 dead letters examined\n"
+    assert "1 would stay, as no rule takes them: 1" in resubmit("--dry-run", "--remove", "color", "--offset", "1").err
+    assert counts(there) == (0, 0, 0, 0, 5)
+
+    stays = resubmit("--set", 'color="blue"', "--offset", "1")
+    assert stays.status == 1 and "no rule of the target takes them" in stays.err
+    done = resubmit("--offset", "0", "--offset", "1", "--set", "quantity=80", "--rate", "1000", "--json")
+    assert (done.status, done.err) == (0, "2 dead letters resubmitted\n")
+    assert (done.json[0]["state"], done.json[0]["done"]) == ("done", 2)
+    assert counts(there) == (2, 0, 0, 0, 3)
+    (first, _) = there("subscription", "peek", "shop/orders", "red", "--json").json
+    assert first["application_properties"]["quantity"] == 40
+
+    assert there("subscription", "purge", "shop/orders", "red", "--dead-letters", "--offset", "3").out == "1\n"
+    assert counts(there) == (2, 0, 0, 0, 2)
+    assert there("subscription", "purge", "shop/orders", "red", "--offset", "3").status == 2
+    assert resubmit("--set", "color").status == 2
+    assert resubmit("--to", "missing").status == 1
+
+
 def test_on_files_it_is_waited_for_what_another_process_publishes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

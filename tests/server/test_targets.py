@@ -154,8 +154,8 @@ NAMES_A_TARGET = {
     "delete_super_stream",
 }  # fmt: skip
 NAMES_NONE = {
-    "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic", "declare_stream",
-    "delete_dead_letters", "delete_exchange", "delete_stream", "exchange", "group_view",
+    "actor", "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic",
+    "declare_stream", "delete_dead_letters", "delete_exchange", "delete_stream", "exchange", "group_view",
     "is_stored_remotely", "message_consumer", "message_read", "message_topic",
     "needs_headers", "partitions", "publishers", "purge", "queue_depth", "reads", "recall_message",
     "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolution",

@@ -22,8 +22,11 @@ The same commands serve every protocol; time comes in as an argument or through 
     MessageTopics, MessageTopic        topics as RocketMQ has them; `MessageKind`, `TopicCreation`
     ConsumerGroups, GroupSettings      its consumer groups (`broker.consumer_groups`); `GroupStart`
     GroupView                          the place of a group in one queue: `GroupCounts`, `GroupCounters`
-    Users, Token, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`
+    Users, Token, Permissions, Permission     passwords and patterns (`matches`); `EVERYTHING` and `NOTHING`; the tag
+                                       `ADMINISTRATOR`; `AUDIT_STREAM`: who records, and who may read
     Resubmission, Resubmitter          dead letters on their way to another place; `ResubmissionTrial`: its dry run
+    Audit, AuditSettings, Actor        the stream that records who changed what; `read_audit`: its entries, each an
+                                       `AuditRow`
     Jobs, Job, JobState                long work that users asked for, in steps
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     any_target                         for who may forward copies anywhere: the operator
@@ -41,6 +44,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.broker.arguments import OF_REMOTE, arguments_of, changed_arguments
+    from headgate.broker.audit import Actor, Audit, AuditSettings
+    from headgate.broker.audit_entries import AuditRow, read_audit
     from headgate.broker.backlog import Backlog
     from headgate.broker.backup import BackupReport, back_up
     from headgate.broker.batches import PublishBatch, Written
@@ -102,7 +107,15 @@ if TYPE_CHECKING:
         is_deferred,
         sequence_number,
     )
-    from headgate.broker.users import EVERYTHING, NOTHING, Permission, Permissions, Users
+    from headgate.broker.users import (
+        ADMINISTRATOR,
+        AUDIT_STREAM,
+        EVERYTHING,
+        NOTHING,
+        Permission,
+        Permissions,
+        Users,
+    )
 else:
     from headgate.faces import lazy
 

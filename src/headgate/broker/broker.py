@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from headgate.broker.audit import Audit
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Catalogue
 from headgate.broker.consumer_groups import (
@@ -41,9 +42,9 @@ from headgate.broker.stream import WRITER_IDLE_MS, BrokerStream, Storage
 from headgate.broker.stream_writes import StreamWrites
 from headgate.broker.streams import BrokerCounters, Streams
 from headgate.broker.topics import Topics
-from headgate.broker.users import Users
+from headgate.broker.users import AUDIT_STREAM, Permission, Users
 from headgate.broker.write_job import refuse
-from headgate.errors import BrokerError, HeadgateError, LogError, ResourceNotFoundError
+from headgate.errors import AccessRefusedError, BrokerError, HeadgateError, LogError, ResourceNotFoundError
 from headgate.log import PRIVATE_FOLDER, Durability
 from headgate.scan.fetch import CpuTime, unmeasured
 
@@ -55,6 +56,13 @@ FLUSH_MS = 1_000
 """After this time, at most, stored offsets that no chunk took along are written."""
 
 logger = logging.getLogger("headgate.broker")
+
+
+def _but_audit(check: Check, permission: Permission, resource: str) -> None:
+    """A check of a session whose rights are no user's: they never reach the audit stream."""
+    if resource == AUDIT_STREAM:
+        raise AccessRefusedError("only administrators read the audit stream", subject=resource)
+    check(permission, resource)
 
 
 class Broker:
@@ -123,6 +131,7 @@ class Broker:
             self.root, now_ms, cpu_ns, wake, workers, self.catalogue.find, self.watch, self._writes.know_ids
         )
         self.streams = Streams(environment, self.catalogue, self.exchanges, self._writes, self.counters, self._end)
+        self.audit = Audit(self.settings.audit, environment, self.streams, self._writes)
         self._indexing = MatchIndexes(environment)
         self._moves = RemoteMoves(environment, self.catalogue, self._writes)
         self.expressions = ExpressionRegistry(
@@ -160,6 +169,7 @@ class Broker:
             self.message_topics,
             self.replies,
             self.jobs,
+            self.audit,
             self.open_publisher,
             self._ended,
         )
@@ -193,7 +203,7 @@ class Broker:
 
         `check` checks a permission; by default, whether the user has it.
         """
-        check = check or functools.partial(self.users.check, user)
+        check = functools.partial(self.users.check, user) if check is None else functools.partial(_but_audit, check)
         session = Session(self._parts, user, protocol=protocol, connection=connection, backlog=backlog, check=check)
         self.sessions[session] = None
         return session
@@ -313,6 +323,7 @@ class Broker:
             self._calls[:0] = calls
             self._wake()
             raise
+        self.audit.write()
         if self._writes.turns.asked:
             self._writes.write_queued()
 
@@ -320,7 +331,14 @@ class Broker:
     def is_asked(self) -> bool:
         """Whether a part waits for its turn: a due call, published messages, a topic, a consumer group."""
         topics, views = self.topics, self.consumer_groups.views
-        waiting = self._calls, self._writes.turns.asked, topics.scheduler.turns.asked, topics.turns.asked, views.touched
+        waiting = (
+            self._calls,
+            self.audit.has_waiting,
+            self._writes.turns.asked,
+            topics.scheduler.turns.asked,
+            topics.turns.asked,
+            views.touched,
+        )
         return any(waiting)
 
     def end_turn(self) -> None:
@@ -361,7 +379,7 @@ class Broker:
                 self._look_after_safely(stream, now_ms, flush_is_due)
         if is_over(self._retained_ms, RETENTION_MS, now_ms):
             self._retained_ms = now_ms
-            self._to_retain = self.catalogue.names()
+            self._to_retain = [*self.catalogue.names(), AUDIT_STREAM]
         for _ in range(min(RETAINED_A_TICK, len(self._to_retain))):
             self._retain(self._to_retain.pop(), now_ms)
 

@@ -20,6 +20,7 @@ from headgate.broker.arguments import (
 )
 from headgate.broker.damage import KnownDamage
 from headgate.broker.stream import BrokerStream, Storage
+from headgate.broker.users import AUDIT_STREAM
 from headgate.errors import (
     ConfigError,
     PreconditionFailedError,
@@ -70,10 +71,10 @@ class Catalogue:
         return iter(list(self._opened.values()))
 
     def names(self) -> list[str]:
-        """The names of all streams, in order, unreadable ones included. Reads every `stream.json`."""
+        """The names of all streams but the audit stream, in order, and unreadable ones. Reads every `stream.json`."""
         names: list[str] = []
         streams = list_streams(self.root, damaged=lambda folder, _: names.append(name_of_folder(folder)))
-        names += [stream.name for stream in streams]
+        names += [stream.name for stream in streams if stream.name != AUDIT_STREAM]
         return sorted(names)
 
     def get(self, name: str) -> BrokerStream:

@@ -69,6 +69,7 @@ class Job:
     failed: int = 0
     error: str | None = None
     ended_ms: int | None = None
+    when_ended: Callable[[], None] = field(default=lambda: None, repr=False)
     credit: float = 1.0
     """How many items it may begin now, where it has a rate."""
 
@@ -150,6 +151,7 @@ class Jobs:
     def _end(self, job: Job, state: JobState) -> None:
         job.state = state
         job.ended_ms = self._now_ms()
+        job.when_ended()
         logger.info(
             "job %s of user %r, %s %s: %s, %d of %d",
             job.id,

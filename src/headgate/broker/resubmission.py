@@ -31,6 +31,9 @@ MOST_ON_THEIR_WAY = 2048
 
 _CONTAINERS = (AmqpType.LIST, AmqpType.MAP, AmqpType.ARRAY, AmqpType.DESCRIBED)
 
+COPIES_SHOWN = 100
+"""Limit: dead letters, by offset, in an entry of the audit stream."""
+
 UNTAKEN_SHOWN = 1_000
 """Limit: dead letters that no rule takes, by offset, in the answer of a dry run."""
 
@@ -249,8 +252,7 @@ class ResubmissionWork(JobWork):
         self._run = environment.workers.urgent or run_here
         self._is_busy = False
         self._missing = 0
-        self.moved: list[int] = []
-        """The first dead letters that were resubmitted, at most `UNTAKEN_SHOWN`."""
+        self._moved_first: list[int] = []
 
     @property
     def total(self) -> int:
@@ -278,6 +280,11 @@ class ResubmissionWork(JobWork):
             self._begin(job, page)
         return len(page)
 
+    def summary(self, job: Job) -> dict[str, Any]:
+        """What the job did, for the audit stream: the counts, and the first dead letters that were resubmitted."""
+        copies = [offset_of(copy) for copy in self._moved_first]
+        return {"done": job.done, "failed": job.failed, "error": job.error, "copies": copies}
+
     def _begin(self, job: Job, page: Sequence[ReadCopy]) -> None:
         self._is_busy = True
         decide = self._resubmitter.decision(page)
@@ -302,7 +309,7 @@ class ResubmissionWork(JobWork):
             fail(job, moved)
             return
         job.done += len(moved)
-        self.moved += moved[: UNTAKEN_SHOWN - len(self.moved)]
+        self._moved_first += moved[: COPIES_SHOWN - len(self._moved_first)]
         left = len(page) - len(moved)
         if left:
             job.failed += left

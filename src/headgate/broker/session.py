@@ -20,20 +20,21 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from headgate.broker.arguments import check_places_nothing
+from headgate.broker.audit import Actor, Audit, described_changes
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, StreamInfo, check_name, check_reserved, clean_name
 from headgate.broker.consumer_groups import ConsumerGroups, GroupView, PendingReceive, ReceiveRequest
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.environment import Environment
-from headgate.broker.jobs import Job, Jobs
+from headgate.broker.jobs import Job, Jobs, JobState
 from headgate.broker.message_topics import MessageTopic, MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
-from headgate.broker.resubmission import Resubmission, ResubmissionWork, Resubmitter
+from headgate.broker.resubmission import COPIES_SHOWN, Resubmission, ResubmissionWork, Resubmitter
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName, SharedNames
@@ -59,9 +60,13 @@ from headgate.errors import (
     ResourceExistsError,
     ResourceNotFoundError,
 )
+from headgate.ledger import offset_of
 from headgate.log import MAX_REFERENCE_BYTES, OffsetSpecification
 from headgate.scan import ScanBatch
 from headgate.topic import Change, SubscriptionName, TopicKind, TopicLimits
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Check: TypeAlias = Callable[[Permission, str], None]
 """Raises AccessRefusedError where a permission on a resource is missing."""
@@ -87,8 +92,32 @@ class BrokerParts:
     message_topics: MessageTopics
     replies: ReplyQueues
     jobs: Jobs
+    audit: Audit
     open_publisher: Callable[[BrokerStream, str | None, Backlog, Callable[[Publisher], None]], Publisher]
     ended: Callable[[Session], None]
+
+
+def _audited(
+    action: str,
+) -> Callable[[Callable[Concatenate[Session, str, P], R]], Callable[Concatenate[Session, str, P], R]]:
+    """A command that the audit stream records: its first argument names what it changes.
+
+    A declaration that finds what it declares changes nothing.
+    """
+
+    def recorded(command: Callable[Concatenate[Session, str, P], R]) -> Callable[Concatenate[Session, str, P], R]:
+        @functools.wraps(command)
+        def call(self: Session, name: str, /, *args: P.args, **more: P.kwargs) -> R:
+            if more.get("passive"):
+                return command(self, name, *args, **more)
+            with self._parts.audit.attempt(self.actor, action, str(name)) as attempt:
+                result = command(self, name, *args, **more)
+                attempt.is_change = result is not Declared.EXISTS
+                return result
+
+        return call
+
+    return recorded
 
 
 class Session:
@@ -142,8 +171,14 @@ class Session:
         self._closed = False
         self._check = check
 
+    @property
+    def actor(self) -> Actor:
+        """Who acts here, for the audit stream."""
+        return Actor(self.user, self.protocol, self.connection)
+
     # streams
 
+    @_audited("stream.create")
     def declare_stream(
         self, name: str, arguments: Mapping[str, object], *, passive: bool = False, numbers_as_text: bool = True
     ) -> Declared:
@@ -162,6 +197,7 @@ class Session:
         check_places_nothing(arguments, stream=name)
         return self._parts.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
 
+    @_audited("stream.delete")
     def delete_stream(self, name: str) -> int:
         """Delete a stream, and end its publishers and consumers; gives how many messages it had.
 
@@ -359,7 +395,11 @@ class Session:
 
     def purge(self, name: SubscriptionName, then: Callable[[int | HeadgateError], None]) -> None:
         """Settle all copies of a subscription, or of its dead letters; `then` gets how many. Errors of `topic_of`."""
-        self.topic_of(name).receivers.purge(name.subscription, then, dead_letters=name.is_dead_letter)
+        audit, action = self._parts.audit, "dead-letters.purge" if name.is_dead_letter else "subscription.purge"
+        with audit.attempt(self.actor, action, str(name)) as attempt:
+            attempt.is_answered_later = True
+            told = audit.answered(self.actor, action, str(name), {}, then, described=lambda count: {"copies": count})
+            self.topic_of(name).receivers.purge(name.subscription, told, dead_letters=name.is_dead_letter)
 
     def resubmitter(self, name: SubscriptionName, request: Resubmission) -> Resubmitter:
         """The dead letters of a subscription on their way to another place, for a dry run or a job.
@@ -375,19 +415,42 @@ class Session:
 
     def resubmit(self, name: SubscriptionName, request: Resubmission, *, rate_per_s: float | None = None) -> Job:
         """Publish dead letters of a subscription again, as a job; errors of `resubmitter`, LimitExceededError."""
-        work = ResubmissionWork(self.resubmitter(name, request), self._parts.environment)
-        return self._parts.jobs.start("resubmission", self.user, str(name), work, rate_per_s=rate_per_s)
+        asked = {
+            "to": request.to,
+            "copies": "all" if request.copies is None else [offset_of(copy) for copy in request.copies[:COPIES_SHOWN]],
+            "set": request.properties,
+            "remove": request.removed,
+            "include_untaken": request.includes_untaken,
+        }
+        audit = self._parts.audit
+        with audit.attempt(self.actor, "dead-letters.resubmit", str(name), asked) as attempt:
+            work = ResubmissionWork(self.resubmitter(name, request), self._parts.environment)
+            job = self._parts.jobs.start("resubmission", self.user, str(name), work, rate_per_s=rate_per_s)
+            job.when_ended = lambda: audit.record(
+                self.actor,
+                "dead-letters.resubmitted",
+                str(name),
+                outcome="failed" if job.state is JobState.FAILED else job.state.value,
+                detail={"job": job.id, **work.summary(job)},
+            )
+            attempt.detail["job"] = job.id
+        return job
 
     def delete_dead_letters(
         self, name: SubscriptionName, copies: Sequence[int], then: Callable[[list[int] | HeadgateError], None]
     ) -> None:
         """Settle chosen dead letters; `then` gets those that nobody held. Errors of `topic_of`."""
-        letters = self.topic_of(name).dead_letters(name.subscription)
-        if letters is None:
-            then([])
-        else:
-            letters.delete_chosen(sorted(set(copies)), then)
+        audit, action = self._parts.audit, "dead-letters.delete"
+        with audit.attempt(self.actor, action, str(name)) as attempt:
+            attempt.is_answered_later = True
+            letters = self.topic_of(name).dead_letters(name.subscription)
+            if letters is None:
+                then([])
+                return
+            told = audit.answered(self.actor, action, str(name), {}, then, described=_deleted)
+            letters.delete_chosen(sorted(set(copies)), told)
 
+    @_audited("topic.create")
     def create_topic(self, name: str, *, limits: TopicLimits | None = None) -> None:
         """Make a stream a topic; a missing stream is made first.
 
@@ -397,6 +460,7 @@ class Session:
         check_reserved(name)
         self._parts.topics.create(name, limits)
 
+    @_audited("topic.delete")
     def remove_topic(self, name: str) -> None:
         """Make a topic a plain stream again; its messages stay.
 
@@ -411,8 +475,14 @@ class Session:
         That offset is behind all messages published before. `then` gets RuleError and its kinds, and LogError. Raises
         ResourceNotFoundError, AccessRefusedError, also for a target of forwarding, and LogError.
         """
-        self._check(Permission.CONFIGURE, name)
-        self._parts.topics.change(name, changes, then, check_target=self.check_writes)
+        audit, (action, subject, detail) = self._parts.audit, described_changes(name, changes)
+        with audit.attempt(self.actor, action, subject, detail) as attempt:
+            attempt.is_answered_later = True
+            self._check(Permission.CONFIGURE, name)
+            told = audit.answered(
+                self.actor, action, subject, detail, then, described=lambda offset: {"in_force_from": offset}
+            )
+            self._parts.topics.change(name, changes, told, check_target=self.check_writes)
 
     # consumer groups
 
@@ -479,6 +549,7 @@ class Session:
 
     # exchanges
 
+    @_audited("exchange.create")
     def declare_exchange(
         self,
         name: str,
@@ -508,6 +579,7 @@ class Session:
             self._check(Permission.WRITE, wanted.alternate)
         return Declared.CREATED if exchanges.declare(wanted) else Declared.EXISTS
 
+    @_audited("exchange.delete")
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; a missing one is no error.
 
@@ -600,6 +672,7 @@ class Session:
 
     # super streams
 
+    @_audited("super-stream.create")
     def create_super_stream(
         self, name: str, partitions: Sequence[str], binding_keys: Sequence[str], arguments: Mapping[str, object]
     ) -> None:
@@ -631,6 +704,7 @@ class Session:
             arguments,
         )
 
+    @_audited("super-stream.delete")
     def delete_super_stream(self, name: str) -> None:
         """Delete a super stream and its partitions.
 
@@ -666,9 +740,11 @@ class Session:
         found = topics.find(name)
         if found is not None:
             return found
-        if topics.may_create(for_producer=for_producer):
+        if not topics.may_create(for_producer=for_producer):
+            return topics.ensure(name, queues, for_producer=for_producer)
+        with self._parts.audit.attempt(self.actor, "message-topic.create", name):
             self._check(Permission.CONFIGURE, name)
-        return topics.ensure(name, queues, for_producer=for_producer)
+            return topics.ensure(name, queues, for_producer=for_producer)
 
     def schedule_message(
         self, topic: MessageTopic, queue: int, message: bytes, due_ms: int, then: Callable[[str | HeadgateError], None]
@@ -768,6 +844,10 @@ class Session:
             raise LimitExceededError(f"more than {limit} filter values", subject=stream)
         found = self._catalogue.get(stream)
         return found, self._exchanges.partition_of(options.super_stream, stream)
+
+
+def _deleted(copies: list[int]) -> dict[str, object]:
+    return {"count": len(copies), "copies": [offset_of(copy) for copy in copies[:COPIES_SHOWN]]}
 
 
 def _check_queues(topic: MessageTopic, streams: Sequence[str]) -> None:

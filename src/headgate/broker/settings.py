@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from headgate.broker.audit import AuditSettings
 from headgate.broker.consumer_groups import GroupStart, MessageIds
 from headgate.derived.match_index import IndexSettings
 from headgate.log import DiskFile, Durability, OpenFile, StreamArguments
@@ -28,6 +29,7 @@ class BrokerSettings:
     Limits: `filter_values` of a consumer, as each is looked for in every chunk; `entities`. `match_index` are the
     settings for the match index of a stream whose first expression comes from a consumer group. `open_file` opens the
     files that streams are written to: tests use one that fails. `placement` are the arguments `remote…` of new streams.
+    `audit` None: administrative changes are not recorded.
 
     `message_ids` gives the ids of a message for RocketMQ's clients, see `MessageIds`; dead letters carry them.
 
@@ -50,3 +52,4 @@ class BrokerSettings:
     message_ids: MessageIds | None = None
     open_file: OpenFile = DiskFile
     placement: StreamArguments = field(default_factory=StreamArguments)
+    audit: AuditSettings | None = None

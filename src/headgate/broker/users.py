@@ -34,6 +34,12 @@ from headgate.errors import (
 )
 
 USERS_FORMAT = 1
+ADMINISTRATOR = "administrator"
+"""The tag of users who may change users, and read the audit stream."""
+
+AUDIT_STREAM = "headgate.audit"
+"""The stream of the root with administrative changes. Administrators may read it, and only the broker writes it."""
+
 DEFAULT_EXCHANGE = "amq.default"
 """The name that permissions use for the exchange without a name."""
 
@@ -109,7 +115,7 @@ class Users:
         """Tokens of these users."""
         if not self._load():
             password = default_user if default_has_password else None
-            self.add(default_user, password, tags=("administrator",), permissions=EVERYTHING)
+            self.add(default_user, password, tags=(ADMINISTRATOR,), permissions=EVERYTHING)
 
     @property
     def path(self) -> Path | None:
@@ -161,6 +167,9 @@ class Users:
     def check(self, name: str, permission: Permission, resource: str) -> None:
         """Raise AccessRefusedError unless the user has the permission for a stream or exchange of that name."""
         user = self._users.get(name)
+        if resource == AUDIT_STREAM:
+            _check_audit(name, user, permission)
+            return
         pattern = "" if user is None else user.permissions.pattern(permission)
         if not matches(pattern, resource or DEFAULT_EXCHANGE):
             raise AccessRefusedError(f"user {name!r} has no {permission.value} permission for it", subject=resource)
@@ -223,6 +232,16 @@ class Users:
         if self._file is not None:
             self._file.write(_File(users))
         self._users = users
+
+
+def _check_audit(name: str, user: User | None, permission: Permission) -> None:
+    """Raise AccessRefusedError unless an administrator reads: the audit stream is written by the broker alone."""
+    if user is None or ADMINISTRATOR not in user.tags or permission is not Permission.READ:
+        raise AccessRefusedError(
+            f"user {name!r} has no {permission.value} permission for it: administrators may read the audit stream, and"
+            " only the server writes it",
+            subject=AUDIT_STREAM,
+        )
 
 
 def _hash(password: str | None) -> str | None:

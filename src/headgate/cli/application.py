@@ -13,6 +13,7 @@ from headgate.cli import columns as columns_commands
 from headgate.cli import consumer as consumer_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import index as index_commands
+from headgate.cli import job as job_commands
 from headgate.cli import kernels as kernels_commands
 from headgate.cli import key as key_commands
 from headgate.cli import lookup as lookup_commands
@@ -25,6 +26,7 @@ from headgate.cli import table as table_commands
 from headgate.cli import token as token_commands
 from headgate.cli import topic as topic_commands
 from headgate.cli import user as user_commands
+from headgate.cli.audit import audit
 from headgate.cli.backup import backup
 from headgate.cli.completion import add_completion
 from headgate.cli.export import export
@@ -74,6 +76,8 @@ application.command(table_commands.commands)
 application.command(lookup_commands.commands)
 application.command(index_commands.commands)
 application.command(consumer_commands.commands)
+application.command(job_commands.commands)
+application.command(audit)
 application.command(user_commands.commands)
 application.command(token_commands.commands)
 application.command(key_commands.commands)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
+from headgate.cli.dead_letters import resubmit
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName, json_of, naming_settings
 from headgate.cli.output import write_facts, write_json, write_note
 from headgate.cli.remote import DEFAULT_LOCATION, Location
@@ -24,6 +25,7 @@ commands.command(peek)
 commands.command(receive)
 commands.command(settle)
 commands.command(purge)
+commands.command(resubmit)
 
 _NOTHING = ""
 

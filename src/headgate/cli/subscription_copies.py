@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter, validators
 
+from headgate.cli.dead_letters import Offsets
 from headgate.cli.messages import message_cells, message_json
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName
 from headgate.cli.output import write_json, write_line, write_note, write_table
@@ -119,11 +120,17 @@ def purge(
     /,
     *,
     dead_letters: DeadLetters = False,
+    offset: Offsets = None,
     lock_timeout: LockTimeout = 5.0,
     location: Location = DEFAULT_LOCATION,
 ) -> int:
-    """Settle all copies that are there now, and print how many."""
+    """Settle all copies that are there now, or chosen dead letters, and print how many."""
+    if offset is not None and not dead_letters:
+        raise ConfigError("--offset belongs to --dead-letters")
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
+        if offset is not None:
+            write_line(str(topics.delete_dead_letters(topic, subscription, offset)))
+            return 0
         write_line(str(topics.purge(topic, subscription, dead_letters=dead_letters)))
     return 0
 

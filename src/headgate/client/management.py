@@ -162,6 +162,14 @@ class Management:
         """Revoke a token, by its id."""
         self._request("DELETE", f"tokens/{quote(identifier, safe='')}")
 
+    def audit(self, **query: object) -> list[Row]:
+        """Entries of the audit stream, in order, by the parameters `from`, `since_ms`, `user`, `action`, `limit`.
+
+        For administrators.
+        """
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._list("audit" + (f"?{urlencode(given)}" if given else ""))
+
     @property
     def topics(self) -> Topics:
         """The topics of the server. Their calls raise the server's refusals as RuleError and its kinds."""

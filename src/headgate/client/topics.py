@@ -171,6 +171,42 @@ class Topics:
         """Settle all present copies; gives their number."""
         return int(self._ask("DELETE", [*_path(topic, subscription, dead_letters), "messages"], {}, None)["purged"])
 
+    # dead letters
+
+    def try_resubmission(self, topic: str, subscription: str, **request: object) -> Row:
+        """What `resubmit` would do: `taken` by which rules, `failing`, and `taken_by_none`; nothing changes."""
+        body = {**_given(request), "dry_run": True}
+        return dict(self._ask("POST", [*_path(topic, subscription, True), "resubmissions"], {}, body))
+
+    def resubmit(self, topic: str, subscription: str, **request: object) -> str:
+        """Publish dead letters again, as a job; gives its id. What no rule of the target takes stays.
+
+        `request` are the keys of the body: `copies` (None: all), `to` (None: the topic), `set`, `remove`, `rate_per_s`,
+        `include_untaken`. Raises PreconditionFailedError.
+        """
+        path = [*_path(topic, subscription, True), "resubmissions"]
+        return str(self._ask("POST", path, {}, _given(request))["job"])
+
+    def delete_dead_letters(self, topic: str, subscription: str, offsets: Sequence[int] | None = None) -> int:
+        """Delete chosen dead letters, None: all; gives how many. Those that a receiver holds stay, unless all go."""
+        copies = None if offsets is None else [{"offset": offset} for offset in offsets]
+        path = [*_path(topic, subscription, True), "delete"]
+        return int(self._ask("POST", path, {}, {"copies": copies})["deleted"])
+
+    # jobs
+
+    def jobs(self) -> list[Row]:
+        """The jobs of the user, of monitors all: those that run, and the last that ended."""
+        return list(self._ask("GET", ["jobs"], {}, None))
+
+    def job(self, job: str, *, wait_s: float = 0.0) -> Row:
+        """One job, when it ends, or after `wait_s`, at most `LONGEST_WAIT_S`."""
+        return dict(self._ask("GET", ["jobs", job], {"wait_s": wait_s}, None))
+
+    def cancel_job(self, job: str) -> Row:
+        """Let a job begin nothing more."""
+        return dict(self._ask("DELETE", ["jobs", job], {}, None))
+
     def receiver(self, topic: str, subscription: str, *, dead_letters: bool = False) -> SubscriptionReceiver:
         """Takes copies of a subscription, or of its dead letters, and settles them."""
         return SubscriptionReceiver(self._ask, _path(topic, subscription, dead_letters))
@@ -243,6 +279,10 @@ class SubscriptionReceiver:
             }
             held += self._ask("POST", [*self._path, "settle"], {}, body)["settled"]
         return held
+
+
+def _given(request: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in request.items() if value is not None}
 
 
 def _path(topic: str, subscription: str, dead_letters: bool = False) -> list[str]:

@@ -24,8 +24,6 @@ from headgate.server.connections import Connections
 from headgate.server.settings import ServerSettings
 from headgate.server.transport import Caller, Peer
 
-ADMINISTRATOR = "administrator"
-"""Tag: the user may change users."""
 MONITORING = "monitoring"
 """Tag: the user may see all streams, consumers and connections."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.broker import (
+    ADMINISTRATOR,
     EVERYTHING,
     Broker,
     EntityDeclaration,
@@ -22,7 +23,6 @@ from headgate.derived.lookup import declare_lookup
 from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.log import StreamArguments
 from headgate.protocols.rocketmq import check_group, check_topic
-from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.settings import (
     ConsumerGroupEntry,
     MessageTopicEntry,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from headgate.broker import (
+    ADMINISTRATOR,
     NOTHING,
     Broker,
     BrokerStream,
@@ -31,7 +32,7 @@ from headgate.broker import (
 from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
 from headgate.scan import ScanCounters
-from headgate.server.authenticator import ADMINISTRATOR, MONITORING
+from headgate.server.authenticator import MONITORING
 from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.identity import NODE, PRODUCT, VERSION

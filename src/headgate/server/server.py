@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.broker import Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
+from headgate.broker import AuditSettings, Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
 from headgate.clock import Clock, SystemClock
 from headgate.derived.match_index import IndexSettings
 from headgate.errors import ConfigError, StreamLockedError
@@ -249,6 +249,7 @@ class Server:
 
     def _make_broker(self) -> Broker:
         users_file = self._settings.authentication.users_file
+        audit = self._settings.audit
         settings = BrokerSettings(
             durability=Durability(self._settings.storage.durability),
             users_file=None if users_file is None else Path(users_file),
@@ -263,6 +264,7 @@ class Server:
             group_start=GroupStart(self._settings.rocketmq.group_start),
             message_ids=lambda *stored: message_ids(self.context, *stored),
             placement=placement_of(self._settings.storage),
+            audit=AuditSettings(audit.max_age, audit.max_bytes) if audit.enabled else None,
         )
         return Broker(
             Path(self._settings.root),

@@ -392,6 +392,17 @@ class QueueEntry(_Table, frozen=True):
     """Topic or queue that its messages go to."""
 
 
+class Audit(_Table, frozen=True):
+    """The stream `headgate.audit`: who changed what, when and from where. Administrators may read it."""
+
+    enabled: bool = True
+    """Whether administrative changes are recorded."""
+    max_age: str = "1Y"
+    """After this time entries may be deleted; like `max_bytes` read when the stream is made."""
+    max_bytes: Count = 268_435_456
+    """Above this size the oldest entries are deleted."""
+
+
 class ServerSettings(_Table, frozen=True):
     """The whole file."""
 
@@ -410,6 +421,7 @@ class ServerSettings(_Table, frozen=True):
     servicebus: ServiceBus = ServiceBus()
     rocketmq: RocketMq = RocketMq()
     log: Log = Log()
+    audit: Audit = Audit()
     user: list[UserEntry] = []
     stream: list[StreamEntry] = []
     super_stream: list[SuperStreamEntry] = []

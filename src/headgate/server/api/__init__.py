@@ -8,6 +8,7 @@
     users       users
     sessions    logging in and out, for the console
     tokens      tokens, for scripts
+    audit       the audit stream
 
 Others are where their answers are made: topics in `headgate.server.topics`, what RabbitMQ's monitors ask for in
 `headgate.server.management`. How to add one is in docs/design/server.md.

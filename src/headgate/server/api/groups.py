@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.server.api.audit import audit_group
 from headgate.server.api.history import history_group
 from headgate.server.api.lists import list_group
 from headgate.server.api.pipelines import pipeline_group
@@ -28,5 +29,6 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
         user_group(context),
         session_group(context, access),
         token_group(context),
+        audit_group(context),
         management_group(context),
     )

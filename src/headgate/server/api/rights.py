@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.broker import Users
+from headgate.broker import ADMINISTRATOR, Users
 from headgate.errors import AccessRefusedError
-from headgate.server.authenticator import ADMINISTRATOR
 
 
 def is_administrator(users: Users, user: str) -> bool:

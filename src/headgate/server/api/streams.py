@@ -50,6 +50,7 @@ def stream_group(context: ServerContext) -> Group:
                 body=lists.StreamChange,
                 example={"arguments": {"max-age": "7D", "max-length-bytes": None}},
                 answer=StreamArguments,
+                action="stream.change",
             ),
             Endpoint(
                 "DELETE",
@@ -60,6 +61,7 @@ def stream_group(context: ServerContext) -> Group:
                 query=ForceQuery,
                 answer=DeletedStream,
                 errors=(409,),
+                action="stream.delete",
             ),
         ),
     )

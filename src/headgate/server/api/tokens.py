@@ -67,6 +67,7 @@ def token_group(context: ServerContext) -> Group:
                 example={"description": "nightly report", "expires_in_s": 86400, "read_only": True},
                 answer=NewToken,
                 statuses=(201,),
+                action="token.create",
             ),
             Endpoint(
                 "DELETE",
@@ -75,6 +76,7 @@ def token_group(context: ServerContext) -> Group:
                 requests.revoke,
                 permission="the user's own tokens, or the tag `administrator`",
                 statuses=(204,),
+                action="token.delete",
             ),
         ),
     )

@@ -34,6 +34,7 @@ def user_group(context: ServerContext) -> Group:
                 example={"password": "…", "tags": ["monitoring"], "permissions": {"read": "^orders"}},
                 answer=Named,
                 statuses=(201, 200),
+                action="user.put",
             ),
             Endpoint(
                 "DELETE",
@@ -42,6 +43,7 @@ def user_group(context: ServerContext) -> Group:
                 requests.deleted,
                 permission=ADMINISTRATORS,
                 statuses=(204,),
+                action="user.delete",
             ),
         ),
     )

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from headgate.broker import Actor, Audit
 from headgate.errors import HeadgateError
 from headgate.server.http.access import Access
 from headgate.server.http.endpoint import Answer, Call, EventStream, Group
@@ -32,10 +33,11 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 class Dispatcher:
     """An ASGI application of the endpoints of some groups."""
 
-    def __init__(self, groups: Iterable[Group], access: Access) -> None:
+    def __init__(self, groups: Iterable[Group], access: Access, audit: Audit) -> None:
         listed = tuple(groups)
         self._router = Router((document_endpoint(listed), *listed))
         self._access = access
+        self._audit = audit
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +99,12 @@ class Dispatcher:
             request,
             identity,
         )
-        return await endpoint.handler(call)
+        if endpoint.action is None:
+            return await endpoint.handler(call)
+        actor = Actor(call.user, "HTTP", call.connection)
+        subject = "/".join(names.values())
+        with self._audit.attempt(actor, endpoint.action, subject, {"body": msgspec.to_builtins(call.body)}):
+            return await endpoint.handler(call)
 
     def _refusal(self, path: tuple[str, ...], problem: Problem, headers: dict[str, str]) -> Response:
         if self._router.is_foreign(path):

@@ -124,6 +124,9 @@ class Endpoint:
     """Whether it changes something; None: unless it is a GET. A read-only token may not."""
     body_bytes: int = BODY_BYTES
     """Limit."""
+    action: str | None = None
+    """Its name in the audit stream, such as `user.delete`; None: it changes nothing that is recorded, or a command of
+    the broker's session records it."""
 
     @property
     def changes(self) -> bool:

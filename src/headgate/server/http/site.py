@@ -40,7 +40,7 @@ def application(context: ServerContext, access: Access, groups: Iterable[Group])
 class _Site:
     def __init__(self, context: ServerContext, access: Access, groups: Iterable[Group]) -> None:
         self._context = context
-        self._endpoints = Dispatcher(groups, access)
+        self._endpoints = Dispatcher(groups, access, context.broker.audit)
 
     def application(self) -> Starlette:
         """The application with its routes."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headgate.broker import AccessKeys, Broker, Permission, Right, Session, SessionReceiver
+from headgate.broker import AccessKeys, Actor, Broker, Permission, Right, Session, SessionReceiver
 from headgate.errors import AccessRefusedError, AuthenticationError, ConfigError
 from headgate.protocols.sasl import Anonymous, ByToken, Credentials, Plain
 from headgate.protocols.servicebus import covers, parse_token, relative
@@ -135,6 +135,12 @@ class ConnectionAccess:
         claim = claim_of(self._context.broker.keys, token, audience, now_ms=self._context.clock.now_ms())
         self._claims[claim.scope.casefold()] = claim
 
+    @property
+    def actor(self) -> Actor:
+        """Who acts on this connection, for the audit stream: a key, that of a token, or a user."""
+        key = self._key or next((claim.key for claim in self._claims.values()), None)
+        return replace(self.session.actor, user=key or self._handler.user)
+
     def check(self, right: Right, entity: str) -> None:
         """Raise AccessRefusedError unless the connection has a right on an entity, by its name as it was created."""
         if not self.allows(right, entity):
@@ -194,6 +200,11 @@ class RequestAccess:
             if not tokens:
                 raise AuthenticationError("the header Authorization with a token is missing")
             self._claims = [claim_of(self._keys, token, now_ms=self._now_ms) for token in tokens]
+
+    @property
+    def user(self) -> str:
+        """The name of the key that signed the first token; empty where none is needed."""
+        return self._claims[0].key if self._claims else ""
 
     def check(self, right: Right, entity: str) -> None:
         """Raise AccessRefusedError unless the request has a right on an entity, by its name as it was created."""

@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.broker import Entities, Entity, EntityRule, EntitySubscription, Right
+from headgate.broker import Actor, Entities, Entity, EntityRule, EntitySubscription, Right
 from headgate.errors import (
     AccessRefusedError,
     AuthenticationError,
@@ -99,6 +99,9 @@ _WORDS = {
     501: "Not Implemented",
     503: "Server Busy",
 }
+
+_AUDITED = {ResourceKind.ENTITY: "entity", ResourceKind.SUBSCRIPTION: "subscription", ResourceKind.RULE: "rule"}
+"""The names of these resources in actions of the audit stream."""
 
 logger = logging.getLogger("headgate.server.servicebus")
 
@@ -218,13 +221,20 @@ class _Administration:
             return self._dead_letters(asked)
         if kind is ResourceKind.NAMESPACE and method == "GET":
             return self._namespace(asked)
-        if kind is ResourceKind.ENTITY and method in ("GET", "PUT", "DELETE"):
-            return await self._entity(asked, method)
-        if kind is ResourceKind.SUBSCRIPTION and method in ("GET", "PUT", "DELETE"):
-            return await self._subscription(asked, method)
-        if kind is ResourceKind.RULE and method in ("GET", "PUT", "DELETE"):
-            return await self._rule(asked, method)
-        raise UnsupportedError(f"{request.method} is not for this path")
+        answers = {
+            ResourceKind.ENTITY: self._entity,
+            ResourceKind.SUBSCRIPTION: self._subscription,
+            ResourceKind.RULE: self._rule,
+        }
+        if kind not in answers or method not in ("GET", "PUT", "DELETE"):
+            raise UnsupportedError(f"{request.method} is not for this path")
+        if method == "GET":
+            return await answers[kind](asked, method)
+        peer = peer_of(request)
+        actor = Actor(access.user, "Service Bus administration", f"{peer.host}:{peer.port}")
+        what = "delete" if method == "DELETE" else "change" if asked.changes_only else "create"
+        with self._context.broker.audit.attempt(actor, f"{_AUDITED[kind]}.{what}", resource.path):
+            return await answers[kind](asked, method)
 
     def _refused(self, status: int, text: str, path: str, *, sub_code: int | None = None) -> Response:
         """A refusal. Clients show its detail; some read the sub-code; users quote the tracking id to their support."""

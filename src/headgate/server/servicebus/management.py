@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.broker import (
     CopyState,
@@ -172,12 +172,12 @@ class ManagementNode(_ReplyingNode):
                 return None
             case AddRule(rule):
                 topic, subscription = self._subscription
-                told = self._told(message, later, lambda _: message.answered())
+                told = self._recorded("rule.create", rule.name, message, later)
                 self._handler.context.broker.entities.add_rule(topic, subscription, rule_definition(rule), told)
                 return None
             case RemoveRule(name):
                 topic, subscription = self._subscription
-                told = self._told(message, later, lambda _: message.answered())
+                told = self._recorded("rule.delete", name, message, later)
                 self._handler.context.broker.entities.remove_rule(topic, subscription, name, told)
                 return None
             case EnumerateRules() as asked:
@@ -338,6 +338,14 @@ class ManagementNode(_ReplyingNode):
                 later(tell(result))
 
         return told
+
+    def _recorded(
+        self, action: str, rule: str, message: RequestMessage, later: Callable[[bytes], None]
+    ) -> Callable[[Any], None]:
+        """A callback that answers a request to change a rule, and records it in the audit stream."""
+        told = self._told(message, later, lambda _: message.answered())
+        audit, subject = self._handler.context.broker.audit, f"{self._node}/Rules/{rule}"
+        return audit.answered(self._access.actor, action, subject, {}, told)
 
     # sessions
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headgate.broker import Broker, Job, Jobs
+from headgate.broker import ADMINISTRATOR, Broker, Job, Jobs
 from headgate.errors import AccessRefusedError
-from headgate.server.authenticator import ADMINISTRATOR
 from headgate.server.http import Answer, Call, Endpoint, Group
 from headgate.server.listings import may_see_all
 
@@ -63,6 +62,7 @@ def job_group(broker: Broker) -> Group:
                 requests.cancelled,
                 permission="the job's user, or the tag `administrator`",
                 answer=JobAnswer,
+                action="job.cancel",
             ),
         ),
     )

@@ -105,6 +105,7 @@ class _MessageTopicRequests:
             answer=Row,
             statuses=(201, 200),
             errors=(409,),
+            action="message-topic.put",
         )
         yield self._make(
             "DELETE",
@@ -113,6 +114,7 @@ class _MessageTopicRequests:
             self._delete_topic,
             permission="configure the topic",
             answer=NamedAnswer,
+            action="message-topic.delete",
         )
 
     def group_endpoints(self) -> Iterator[Endpoint]:
@@ -147,6 +149,7 @@ class _MessageTopicRequests:
             answer=Row,
             statuses=(201, 200),
             errors=(409,),
+            action="group.put",
         )
         yield self._make(
             "POST",
@@ -158,6 +161,7 @@ class _MessageTopicRequests:
             body=ResetBody,
             example={"topic": "orders", "to": "first", "queue": 0},
             answer=Row,
+            action="group.reset",
         )
         yield self._make(
             "DELETE",
@@ -166,6 +170,7 @@ class _MessageTopicRequests:
             self._delete_group,
             permission="configure the group",
             answer=NamedAnswer,
+            action="group.delete",
         )
 
     # topics

@@ -290,6 +290,7 @@ class _TopicRequests:
             example={"settings": {"kind": "queue"}, "delivery": {"lock_ms": 30000}},
             answer=bodies.NamedAnswer,
             errors=(409,),
+            action="entity.put",
         )
 
     # lists
@@ -445,8 +446,7 @@ class _TopicRequests:
         return Answer([rows.copy_row(each, encoded=call.query.encoded) for each in copies])
 
     async def _purge(self, call: TopicCall) -> Answer:
-        topic = call.session.topic_of(call.name)
-        purge = partial(topic.receivers.purge, call.subscription, dead_letters=call.dead_letters)
+        purge = partial(call.session.purge, call.name)
         return Answer(bodies.PurgeAnswer(await told(purge)))
 
     async def _receive(self, call: TopicCall) -> Answer:

@@ -149,10 +149,11 @@ SLOW := $(addprefix --ignore=tests/,kernels interop damage cli/test_serve.py cli
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
 	$(BIN)/pytest -q -x $(SIDE_BY_SIDE) -m 'not spark and not faults and not long and not slow and not hypothesis' $(SLOW)
 
-docs: setup ## write the pages of docs/languages, and of docs/reference on server, Spark and pipelines, from the code
+docs: setup ## write the pages of docs/languages, and of docs/reference on server, Spark, pipelines and Python, from the code
 	$(BIN)/python tools/language_pages.py
 	$(BIN)/python tools/server_pages.py
 	$(BIN)/python tools/spark_pages.py
+	$(BIN)/python tools/python_pages.py
 
 # Material warns of a successor of MkDocs that is none of ours.
 docs-site: setup ## build the documentation as a site, in build/site; a broken link or anchor, or anything from another host, fails

@@ -70,7 +70,7 @@ class Sources:
         self.paths = {_module_name(source, path): path for path in sorted(source.rglob("*.py"))}
         self.trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in self.paths.items()}
         packages = {
-            name: _offered(name, self.trees[name]) for name, path in self.paths.items() if path.stem == "__init__"
+            name: offered(name, self.trees[name]) for name, path in self.paths.items() if path.stem == "__init__"
         }
         self.faces = {name: names for name, names in packages.items() if names or name.count(".") == 1}
 
@@ -134,7 +134,8 @@ def faults(sources: Sources) -> list[str]:
     return sorted(found)
 
 
-def _offered(package: str, face: ast.Module) -> list[str]:
+def offered(package: str, face: ast.Module) -> list[str]:
+    """The names that the face of a package offers; none for a folder that has none."""
     for statement in face.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             return list(ast.literal_eval(statement.value))

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
+from typing import Annotated, Literal
 
-from headgate.broker import OF_REMOTE, BrokerStream, Permission, arguments_declared, is_damage
-from headgate.errors import AccessRefusedError, LogError, ResourceNotFoundError
+import msgspec
+
+from headgate.broker import OF_REMOTE, BrokerStream, Declared, Permission, arguments_declared, is_damage
+from headgate.errors import AccessRefusedError, LogError, ResourceExistsError, ResourceNotFoundError
 from headgate.log import stream_info
 from headgate.server import listings as lists
 from headgate.server.api.answers import DeletedStream, Row, StreamArguments
 from headgate.server.api.rights import check_administrator
 from headgate.server.context import ServerContext
-from headgate.server.http import Answer, Call, Endpoint, ForceQuery, Group, RequestRefusedError, described
+from headgate.server.http import Answer, Call, Endpoint, ForceQuery, Group, RequestRefusedError, described, stored
+
+
+class PutStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether a stream is made or changed."""
+
+    only: Annotated[
+        Literal["new", "existing"],
+        msgspec.Meta(description="`new`: make the stream; 409 if it is there. `existing`: change it; 404 if not."),
+    ] = "existing"
 
 
 def stream_group(context: ServerContext) -> Group:
@@ -44,13 +57,16 @@ def stream_group(context: ServerContext) -> Group:
             Endpoint(
                 "PUT",
                 "streams/{stream}",
-                "Gives a stream other limits; null takes one away.",
-                requests.changed,
+                "Gives a stream other limits; null takes one away. With the query `only=new` it makes a stream.",
+                requests.put,
                 permission="configure the stream",
+                query=PutStreamQuery,
                 body=lists.StreamChange,
                 example={"arguments": {"max-age": "7D", "max-length-bytes": None}},
                 answer=StreamArguments,
                 action="stream.change",
+                statuses=(HTTPStatus.OK, HTTPStatus.CREATED),
+                errors=(409,),
             ),
             Endpoint(
                 "DELETE",
@@ -93,7 +109,22 @@ class _StreamRequests:
             info = await asyncio.to_thread(stream_info, stream.stream)
         return Answer(lists.stream_detail(self._broker, stream, info))
 
-    async def changed(self, call: Call) -> Answer:
+    async def put(self, call: Call) -> Answer:
+        return self._created(call) if call.query.only == "new" else self._changed(call)
+
+    def _created(self, call: Call) -> Answer:
+        name = call.names["stream"]
+        session = self._broker.open_session(call.user, protocol="HTTP", connection=call.connection)
+        try:
+            declared = session.declare_stream(name, call.body.arguments, numbers_as_text=False)
+        finally:
+            session.close()
+        if declared is Declared.EXISTS:
+            raise ResourceExistsError("there is a stream of this name", subject=name)
+        stream = self._found(name, call.user)
+        return stored(StreamArguments(stream.name, arguments_declared(stream)), is_new=True)
+
+    def _changed(self, call: Call) -> Answer:
         name = call.names["stream"]
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
         stream = self._found(name, call.user)

@@ -3,6 +3,9 @@
 
 const ROUTES = [
   { path: [], title: "Overview", load: () => import("./pages/overview.mjs") },
+  { path: ["streams"], title: "Streams", load: () => import("./pages/streams.mjs") },
+  { path: ["streams", ":stream"], title: "Stream", load: () => import("./pages/stream.mjs") },
+  { path: ["why"], title: "Why not?", load: () => import("./pages/why.mjs") },
   { path: ["consumers"], title: "Consumers", load: () => import("./pages/consumers.mjs") },
 ]
 
@@ -11,7 +14,11 @@ export const NAVIGATION = [
   ["", [{ title: "Overview", icon: "overview", parts: [] }]],
   [
     "Data",
-    [{ title: "Consumers", icon: "consumers", parts: ["consumers"] }],
+    [
+      { title: "Streams", icon: "streams", parts: ["streams"] },
+      { title: "Consumers", icon: "consumers", parts: ["consumers"] },
+      { title: "Why not?", icon: "why", parts: ["why"] },
+    ],
   ],
 ]
 

@@ -1,0 +1,59 @@
+"""Streams are made and changed over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.running import RunningServer, running_server
+from waiting import LIMIT_S
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    anna = {"name": "anna", "password": "secret", "permissions": {"configure": "^a$"}}
+    with running_server(tmp_path, handlers={}, user=[anna], stream=[{"name": "orders"}]) as running:
+        yield running
+
+
+def put(running: RunningServer, path: str, arguments: dict[str, Any], user: str = "guest:guest") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", running.ports["http"], timeout=LIMIT_S)
+    headers = {"Authorization": "Basic " + base64.b64encode(user.encode()).decode(), "Content-Type": "application/json"}
+    try:
+        connection.request("PUT", f"/api/streams/{path}", json.dumps({"arguments": arguments}), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_a_stream_is_made_where_the_query_says_so(running: RunningServer) -> None:
+    limits = {"max-age": "7D", "filter-size-bytes": 64}
+    status, made = put(running, "new%2Fone?only=new", limits)
+    assert (status, made["name"]) == (201, "new/one") and limits.items() <= made["arguments"].items()
+    assert put(running, "new%2Fone?only=new", limits)[0] == 409
+    assert put(running, "new%2Fone", {"max-age": None}) == (200, {**made, "arguments": {"filter-size-bytes": 64}})
+    assert put(running, "other", limits)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments", "user", "status", "reason"),
+    [
+        ("b?only=new", {}, "anna:secret", 403, "no configure permission"),
+        ("a?only=new", {"headgate-remote": "s3://bucket/x"}, "guest:guest", 400, "not for clients"),
+        ("a?only=new", {"max-age": "never"}, "anna:secret", 400, "max-age"),
+        ("a?only=old", {}, "anna:secret", 400, "only: found 'old'"),
+    ],
+)
+def test_what_is_refused_makes_nothing(
+    running: RunningServer, path: str, arguments: dict[str, Any], user: str, status: int, reason: str
+) -> None:
+    found, problem = put(running, path, arguments, user)
+    assert found == status and reason in problem["detail"]
+    assert running.call(running.context.broker.catalogue.names) == ["orders"]

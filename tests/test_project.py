@@ -263,3 +263,10 @@ def test_tests_named_on_the_page_of_promises_exist() -> None:
         is None
     ]
     assert missing == []
+
+
+def test_every_design_page_says_which_alternatives_were_refused() -> None:
+    pages = sorted((PROJECT / "docs" / "design").glob("*.md"))
+    # A map of the packages; its reasons are on the page of the architecture.
+    silent = {page.name for page in pages if "Refused" not in page.read_text(encoding="utf-8")} - {"tree.md"}
+    assert sorted(silent) == []

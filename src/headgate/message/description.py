@@ -10,7 +10,7 @@ a map with keys that are not all different texts is a list of [key, value] pairs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError
@@ -29,11 +29,14 @@ SECTION_NAMES = (*_LISTS, *_MAPS, "body")
 """The keys of a message as JSON."""
 
 
-def describe(message: Message, *, typed: bool) -> dict[str, Json]:
-    """The message as JSON, values plain or typed. Raises `MessageError` if a section does not decode."""
+def describe(message: Message, *, typed: bool, sections: Iterable[Section] = Section) -> dict[str, Json]:
+    """The message, or some sections of it, as JSON, values plain or typed.
+
+    Raises `MessageError` if a section does not decode; for the footer also if the body does not.
+    """
     shown = to_json if typed else plain_json
     description: dict[str, Json] = {}
-    for section in Section:
+    for section in sections:
         name = section.name.lower()
         if name in _LISTS:
             fields = message.header if section is Section.HEADER else message.properties

@@ -5,7 +5,7 @@ Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2; when bytes are a message
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headgate.errors import ConfigError, MessageError
@@ -94,12 +94,12 @@ class Message:
         """The message that JSON describes (`headgate.message.description`). Raises `ConfigError`."""
         return cls(**message_arguments(description))
 
-    def describe(self, *, typed: bool = False) -> dict[str, Any]:
+    def describe(self, *, typed: bool = False, sections: Iterable[Section] = Section) -> dict[str, Any]:
         """The message as JSON (`headgate.message.description`), values plain or, `typed`, with their exact types.
 
-        Raises `MessageError` if a section does not decode.
+        With `sections` only these are in it. Raises `MessageError` if one of them does not decode.
         """
-        return describe(self, typed=typed)
+        return describe(self, typed=typed, sections=sections)
 
     def _open(self, data: bytes) -> None:
         self._data = data
@@ -260,6 +260,11 @@ class Message:
         """How many bytes the value of a section before the body takes; 0 if the message has none."""
         span = self._spans.get(section)
         return 0 if span is None else span.stop - span.position
+
+    @property
+    def encoded_body(self) -> bytes:
+        """The bytes of the body sections and the footer, as they are encoded."""
+        return self._data[self._body_position :]
 
     @property
     def body(self) -> Body | None:

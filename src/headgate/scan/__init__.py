@@ -14,7 +14,7 @@ Broker, Spark, tail and back-tests all read through this package, so a filter gi
     count_matches, MatchCount                 counts from derived files, no message read where they are certain
     savings, Saving                           what Bloom filters and each kind of derived files would spare a read
     MessageBuffer                             copies of kept messages, until there are enough of them
-    declared_values                           the filter values that a stream's declared source gives
+    declared_values, written_filter_value     the filter values that a stream's declared source gives; of one message
 
 Hidden: how windows are read and checked, and how the stages meet. All readers of one stream are in
 `headgate.scan.engine`, what they share in `headgate.scan.fetch`. Derived files are not known here: a request brings its
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.scan.count import MatchCount, count_matches
     from headgate.scan.counters import ScanCounters
     from headgate.scan.cursor import Cursor
-    from headgate.scan.filter_values import declared_values
+    from headgate.scan.filter_values import declared_values, written_filter_value
     from headgate.scan.message_buffer import MessageBuffer
     from headgate.scan.message_reader import Locate, MessageReader
     from headgate.scan.offset_range import EVERYWHERE, OffsetRange

@@ -38,6 +38,8 @@ class Cursor:
         self._reader = self._engine.message_reader(request, stop_offset=self._stop_offset)
         self._engine.want(self._reader, _ALL)
         self._engine.begin(self._reader, offset)
+        self.at_end = False
+        """Whether the last read gave nothing because there was nothing more then."""
 
     def __enter__(self) -> Cursor:
         return self
@@ -72,18 +74,26 @@ class Cursor:
         the cursor, StreamNotFoundError when the stream was deleted, StreamReplacedError when it was also made again,
         CorruptChunkError as the request says.
         """
-        while True:
-            batch = self._engine.take(self._reader, _ALL, _ALL)
-            if batch is not None or self.is_finished:
-                return batch
+        while (batch := self.read_some(now_ms)) is None and not self.at_end:
+            pass
+        return batch
+
+    def read_some(self, now_ms: int) -> ScanBatch | None:
+        """As `read`, but None also after a look at some mebibytes without a message that passes: see `at_end`."""
+        batch = self._engine.take(self._reader, _ALL, _ALL)
+        self.at_end = False
+        if batch is None and not self.is_finished:
             # The engine knows no end here: each look shows whether there is more.
             self._engine.appended(NO_END)
             scan = self._engine.scan_due(self._reader)
-            if scan is None:
+            if scan is not None:
+                self._look(scan, now_ms)
+            if scan is None or scan.portion is None:
+                self.at_end = True
                 return None
-            self._look(scan, now_ms)
-            if scan.portion is None:
-                return None
+            batch = self._engine.take(self._reader, _ALL, _ALL)
+        self.at_end = batch is None and self.is_finished
+        return batch
 
     def _look(self, scan: Scan, now_ms: int) -> None:
         engine, reader = self._engine, self._reader

@@ -1,4 +1,4 @@
-"""The filter values that the messages of a chunk have by the declaration that they were written under."""
+"""The filter values of stored messages: by the declaration that they were written under, or by their annotation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from headgate.log import ChunkHeader, DeclaredValues, StreamSettings
-from headgate.message import EncodedMessages, parse_field
+from headgate.message import EncodedMessages, FieldReference, Message, Section, parse_field
 from headgate.message.lookup import locate_bytes
+
+_ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
+
+
+def written_filter_value(
+    settings: StreamSettings | None, message: Message, chunk_id: int, next_chunk_id: int
+) -> bytes | None:
+    """The filter value that a message of a chunk was written with, as far as files tell: Bloom filters hold no values.
+
+    `settings` are those of its stream, None of a foreign one.
+    """
+    field = _ANNOTATION
+    for declared in () if settings is None else settings.declared:
+        if declared.start <= chunk_id and next_chunk_id <= declared.stop:
+            field = parse_field(declared.field)
+    typed = message.value(field)
+    return None if typed is None else typed.octets()
 
 
 def declared_values(settings: StreamSettings) -> DeclaredValues:

@@ -17,13 +17,12 @@ from headgate.log import (
     decode_records,
     given_up_offsets,
 )
-from headgate.message import AmqpType, FieldReference, Message, Section, parse_field
-from headgate.scan import MessageReader
+from headgate.message import AmqpType, Message, parse_field
+from headgate.scan import MessageReader, written_filter_value
 from headgate.trace.parts import Fate, Publisher, State, Step, StoredMessage
 from headgate.trace.times import shown_duration
 
 _ID = parse_field("properties.message_id")
-_FILTER_VALUE = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +139,10 @@ def _publishers(reader: SegmentReader, row: int) -> tuple[Publisher, ...]:
 
 
 def _filter_value(stream: Stream, encoded: bytes, chunk_id: int, next_chunk_id: int) -> bytes | None:
-    """The filter value that the message was written with, as far as files tell."""
-    field = _FILTER_VALUE
-    settings = stream.settings
-    if settings is not None:
-        for declared in settings.declared:
-            if declared.start <= chunk_id and next_chunk_id <= declared.stop:
-                field = parse_field(declared.field)
     try:
-        typed = Message.decode(encoded).value(field)
+        return written_filter_value(stream.settings, Message.decode(encoded), chunk_id, next_chunk_id)
     except MessageError:
         return None
-    return None if typed is None else typed.octets()
 
 
 def _deleted(stream: Stream, offset: int, first: int) -> str:

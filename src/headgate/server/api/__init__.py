@@ -1,6 +1,7 @@
 """The endpoints of `/api`, a module for each group of them; `api_groups` is the list of all.
 
     streams     streams: lists, one with all that its files say, changed limits, deletion
+    messages    the messages of a stream
     lists       consumers, stored offsets, connections
     why         why a consumer got a message, or did not
     history     the last quarter of an hour, for charts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.server.api.audit import audit_group
 from headgate.server.api.history import history_group
 from headgate.server.api.lists import list_group
+from headgate.server.api.messages import message_group
 from headgate.server.api.pipelines import pipeline_group
 from headgate.server.api.sessions import session_group
 from headgate.server.api.streams import stream_group
@@ -21,6 +22,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     """The groups of one server."""
     return (
         stream_group(context),
+        message_group(context),
         list_group(context),
         history_group(context),
         why_group(context),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from headgate.broker import OF_REMOTE, BrokerStream, Declared, Permission, arguments_declared, is_damage
+from headgate.broker import OF_REMOTE, Broker, BrokerStream, Declared, Permission, arguments_declared, is_damage
 from headgate.errors import AccessRefusedError, LogError, ResourceExistsError, ResourceNotFoundError
 from headgate.log import stream_info
 from headgate.server import listings as lists
@@ -103,7 +103,7 @@ class _StreamRequests:
         name = call.names["stream"]
         if not lists.may_read(self._broker.users, call.user, name):
             raise AccessRefusedError(f"user {call.user!r} may not read stream {name!r}")
-        stream = self._found(name, call.user)
+        stream = found_stream(self._broker, name, call.user)
         # In a thread: it examines the header of every chunk.
         with stream.guarded():
             info = await asyncio.to_thread(stream_info, stream.stream)
@@ -121,13 +121,13 @@ class _StreamRequests:
             session.close()
         if declared is Declared.EXISTS:
             raise ResourceExistsError("there is a stream of this name", subject=name)
-        stream = self._found(name, call.user)
+        stream = found_stream(self._broker, name, call.user)
         return stored(StreamArguments(stream.name, arguments_declared(stream)), is_new=True)
 
     def _changed(self, call: Call) -> Answer:
         name = call.names["stream"]
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
-        stream = self._found(name, call.user)
+        stream = found_stream(self._broker, name, call.user)
         arguments = call.body.arguments
         if not arguments.keys().isdisjoint(OF_REMOTE):
             # The server writes there with its own rights.
@@ -140,7 +140,7 @@ class _StreamRequests:
         name, is_forced = call.names["stream"], call.query.force
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
         try:
-            stream = self._found(name, call.user)
+            stream = found_stream(self._broker, name, call.user)
         except LogError as error:
             if not is_damage(error):
                 raise
@@ -152,10 +152,11 @@ class _StreamRequests:
             raise RequestRefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return Answer(DeletedStream(self._broker.streams.delete(stream)))
 
-    def _found(self, name: str, user: str) -> BrokerStream:
-        """A stream. Raises ResourceNotFoundError with similar names that the user may read, LogError."""
-        try:
-            return self._broker.catalogue.get(name)
-        except ResourceNotFoundError as error:
-            near = lists.near_names(self._broker, user, error)
-            raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
+
+def found_stream(broker: Broker, name: str, user: str) -> BrokerStream:
+    """A stream. Raises ResourceNotFoundError with similar names that the user may read, LogError."""
+    try:
+        return broker.catalogue.get(name)
+    except ResourceNotFoundError as error:
+        near = lists.near_names(broker, user, error)
+        raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error

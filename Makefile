@@ -87,7 +87,7 @@ SIDE_BY_SIDE := -n 2
 test: setup clients s3-server .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
-test-long: setup clients s3-server .venv/.jdk .venv/.jars ## run the long forms of the tests, and the properties with ten times the examples
+test-long: setup clients s3-server .venv/.jdk .venv/.jars .venv/.deploy-tools ## run the long forms of the tests, and the properties with ten times the examples
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'long or hypothesis' --hypothesis-profile=full
 
 # The tests of the package-index JDK need it beside a Java that fits; where it cannot be installed they are skipped with the reason.
@@ -141,6 +141,13 @@ s3-server: .venv/.s3-server ## install the S3 server that tests of object storag
 	@echo "setup: an S3 server is downloaded and compiled"
 	@mkdir -p $@ && GOBIN=$(CURDIR)/$@ $(GO) install -trimpath -ldflags='-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0 || echo "no S3 server on this machine: its tests will be skipped" >&2
 	@touch $@
+
+# helm and promtool, for the long forms of the tests of deploy/; they take minutes to compile. helm is built without a version of
+# Kubernetes, so the tests name one.
+.venv/.deploy-tools: $(STAMP)
+	@echo "setup: helm and promtool are downloaded and compiled"
+	@mkdir -p $@ && for tool in helm.sh/helm/v3/cmd/helm@v3.22.0 github.com/prometheus/prometheus/cmd/promtool@v0.316.0; do \
+		GOBIN=$(CURDIR)/$@ $(GO) install -trimpath -ldflags='-s -w' $$tool || echo "no $$tool on this machine: its tests will be skipped" >&2; done
 
 # Left out of `check`: tests of properties and of damage, those that compile kernels anew, start or end processes, and what is marked slow.
 SLOW := $(addprefix --ignore=tests/,kernels interop damage cli/test_serve.py cli/test_kernels.py server/console server/test_fairness.py) \

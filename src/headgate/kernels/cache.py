@@ -108,7 +108,7 @@ def cache_folder(source: Path) -> Path | None:
         digest.update(part.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     installed = Path(sys.prefix, "share", "headgate", name)
-    if (installed / "code").is_file():
+    if os.access(installed / "code", os.R_OK):
         return installed
     for parent in cache_folders(CACHE_VARIABLE):
         folder = parent / name

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import App, Parameter, validators
 
 from headgate.cli.archive import archive
-from headgate.cli.options import AsJson, LockTimeout, SegmentSize, StreamText, naming_option, naming_settings
+from headgate.cli.options import (
+    DEFAULT_ROOT,
+    AsJson,
+    LockTimeout,
+    Root,
+    SegmentSize,
+    StreamText,
+    naming_option,
+    naming_settings,
+)
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows, write_table
 from headgate.cli.remote import (
     DEFAULT_LOCATION,
@@ -27,7 +37,7 @@ from headgate.errors import ConfigError, LogError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.cli.bloom import BloomSizing
+    from headgate.log import BloomSizing
 
 Remote: TypeAlias = Annotated[
     str | None, Parameter(help="Place in object storage for sealed segments: s3://bucket/prefix, abfs://…, hdfs://….")
@@ -474,23 +484,33 @@ _SIZES_SHOWN = (16, 32, 64, 128, 255)
 
 @commands.command
 def bloom(
+    stream: Annotated[str | None, Parameter(help="A stream whose filters are looked at, in place of --values.")] = None,
+    /,
     *,
-    values: Annotated[int, Parameter(help="Distinct filter values in one chunk.", validator=validators.Number(gte=1))],
+    values: Annotated[
+        int | None, Parameter(help="Distinct filter values in one chunk.", validator=validators.Number(gte=1))
+    ] = None,
     error: Annotated[str | None, Parameter(help="Wanted share of false positives, such as 2%.")] = None,
     size: Annotated[int | None, Parameter(help="Bytes of the filter, 16 to 255.")] = None,
     chunk_bytes: Annotated[
         str | None, Parameter(help="Data in an average chunk (see `stream info`), such as 20kB.")
     ] = None,
     as_json: AsJson = False,
+    root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Size the Bloom filter of a stream: the error of a size, or the size for an error.
+    """Size the Bloom filter of a stream: the error of a size, or the size for an error; or what a stream's achieve.
 
     A false positive is a chunk that is read although it holds no message with the wanted value. Without --error and
     --size all usual sizes are shown.
     """
-    from headgate.cli.bloom import BloomSizing, size_for
-    from headgate.log import MAX_FILTER_SIZE_BYTES, check_filter_size
+    from headgate.log import MAX_FILTER_SIZE_BYTES, BloomSizing, check_filter_size, size_for
 
+    if stream is not None:
+        if (values, error, size, chunk_bytes) != (None, None, None, None):
+            raise ConfigError("--values, --error, --size and --chunk-bytes: found with a stream, whose own are taken")
+        return _write_statistics(stream, root, as_json=as_json)
+    if values is None:
+        raise ConfigError("expected a stream, or --values N")
     if error is not None and size is not None:
         raise ConfigError("--error and --size: found both, expected one of them")
     average = None if chunk_bytes is None else size_bytes(chunk_bytes, option="--chunk-bytes")
@@ -541,6 +561,30 @@ def bloom(
                 f"warning: a filter of {sizing.size_bytes} bytes outweighs the {shown_size(average or 0)} of data in a "
                 "chunk: reading the filters costs more than they can save. Publish larger batches, or no filter value."
             )
+    return 0
+
+
+def _write_statistics(name: str, root: Path, *, as_json: bool) -> int:
+    from headgate.log import filter_statistics, resolve_stream
+
+    found = filter_statistics(resolve_stream(name, root))
+    if as_json:
+        write_json({**dataclasses.asdict(found), "advice": found.advice()})
+        return 0
+    values, fill, positives = found.values_per_chunk, found.fill, found.false_positives
+    write_facts(
+        {
+            "chunks looked at": found.chunks,
+            "filter size": f"{found.filter_size_bytes} bytes",
+            "filter values per chunk": None if values is None else f"about {values:.0f}",
+            "bits set": None if fill is None else shown_share(fill),
+            "false positives": None if positives is None else shown_share(positives),
+            "chunks with messages without a value": None if found.unfiltered is None else shown_share(found.unfiltered),
+            "data of a chunk": None if found.chunk_bytes is None else shown_size(found.chunk_bytes),
+        }
+    )
+    for sentence in found.advice():
+        write_note(sentence)
     return 0
 
 

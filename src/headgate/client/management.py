@@ -136,6 +136,14 @@ class Management:
         """Delete a user; for administrators."""
         self._request("DELETE", f"users/{quote(name, safe='')}")
 
+    def segments(self, name: str) -> Row:
+        """The segments of a stream with times and sizes, its limits, and what keeps messages in spite of them."""
+        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}/segments"), type=Row)
+
+    def bloom(self, name: str) -> Row:
+        """What the Bloom filters of a stream achieve, with advice."""
+        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}/bloom"), type=Row)
+
     def history(self, stream: str | None = None) -> Row:
         """Samples of the server's last quarter of an hour, or of one stream's: `times_ms`, and `series` by name."""
         query = "" if stream is None else f"?{urlencode({'stream': stream})}"

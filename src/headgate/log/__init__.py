@@ -12,6 +12,7 @@ A reader never needs the writer, the writer never waits for a reader. The public
     track      read_tracking, TrackingState, MessageCounts: offsets, sequences, counts  tracking, message_counts
                decode_records, TrackingKind: the records of a chunk                     tracking_records
     skip       BloomMatcher, bloom_bytes; Sidecar, write_sidecar, append_block: match index       bloom, sidecar
+               BloomSizing, filter_statistics: what a filter's size costs and achieves           bloom_sizing
     derive     Area, AreaParts, encode_areas, read_directory: bytes of a derived file, with checksums       areas
                derived_folder, sweep_derived, headers_digest: files derived of segments                  derived
     look       stream_info, dump_chunks, verify_stream; recover, repair_stream      inspection, recovery, repair
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         phash2,
         phash2_of_list,
     )
+    from headgate.log.bloom_sizing import BloomSizing, FilterStatistics, filter_statistics, size_for
     from headgate.log.checked_json import decode_checked_if_noted, encode_checked
     from headgate.log.checksums import crcs_of_ranges, first_mismatch
     from headgate.log.chunk_builder import (

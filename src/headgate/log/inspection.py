@@ -65,6 +65,8 @@ class SegmentInfo:
     num_user_chunks: int
     num_messages: int
     data_bytes: int
+    size_bytes: int
+    """Bytes of both files."""
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
 
@@ -241,6 +243,7 @@ def _info_of(segment: Segment) -> SegmentInfo:
             num_user_chunks=chunks,
             num_messages=messages,
             data_bytes=data_bytes,
+            size_bytes=segment.size_bytes(),
             first_timestamp_ms=int(table.timestamp_ms[0]) if len(table) else None,
             last_timestamp_ms=int(table.timestamp_ms[-1]) if len(table) else None,
         )

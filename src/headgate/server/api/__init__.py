@@ -1,15 +1,16 @@
 """The endpoints of `/api`, a module for each group of them; `api_groups` is the list of all.
 
-    streams     streams: lists, one with all that its files say, changed limits, deletion
-    messages    the messages of a stream
-    lists       consumers, stored offsets, connections
-    why         why a consumer got a message, or did not
-    history     the last quarter of an hour, for charts
-    pipelines   jobs of Spark that report to the server
-    users       users
-    sessions    logging in and out, for the console
-    tokens      tokens, for scripts
-    audit       the audit stream
+    streams       streams: lists, one with all that its files say, changed limits, deletion
+    messages      the messages of a stream
+    stream_files  segments on a time line, Bloom filters
+    lists         consumers, stored offsets, connections
+    why           why a consumer got a message, or did not
+    history       the last quarter of an hour, for charts
+    pipelines     jobs of Spark that report to the server
+    users         users
+    sessions      logging in and out, for the console
+    tokens        tokens, for scripts
+    audit         the audit stream
 
 Others are where their answers are made: topics in `headgate.server.topics`, what RabbitMQ's monitors ask for in
 `headgate.server.management`. How to add one is in docs/design/server.md.

@@ -8,6 +8,7 @@ from headgate.server.api.lists import list_group
 from headgate.server.api.messages import message_group
 from headgate.server.api.pipelines import pipeline_group
 from headgate.server.api.sessions import session_group
+from headgate.server.api.stream_files import stream_files_group
 from headgate.server.api.streams import stream_group
 from headgate.server.api.tokens import token_group
 from headgate.server.api.users import user_group
@@ -23,6 +24,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     return (
         stream_group(context),
         message_group(context),
+        stream_files_group(context),
         list_group(context),
         history_group(context),
         why_group(context),

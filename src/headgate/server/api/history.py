@@ -6,11 +6,12 @@ from typing import Annotated
 
 import msgspec
 
-from headgate.errors import AccessRefusedError, UnsupportedError
+from headgate.errors import UnsupportedError
+from headgate.server.api.rights import readable_stream
 from headgate.server.context import ServerContext
 from headgate.server.history import History, HistoryAnswer
 from headgate.server.http import Answer, Call, Endpoint, Group
-from headgate.server.listings import counted, may_read
+from headgate.server.listings import counted
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,11 +53,8 @@ class _HistoryRequests:
             # Lags count messages.
             await counted(self._context)
             return Answer(self._history().series())
-        if not may_read(self._context.broker.users, call.user, name):
-            raise AccessRefusedError(f"user {call.user!r} may not read stream {name!r}")
-        # Raises the error for a missing stream.
-        self._context.broker.catalogue.get(name)
-        return Answer(self._history().stream_series(name))
+        stream = readable_stream(self._context.broker, call.user, name)
+        return Answer(self._history().stream_series(stream.name))
 
     def _history(self) -> History:
         if self._context.history is None:

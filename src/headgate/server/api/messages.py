@@ -15,7 +15,7 @@ from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetSpecification
 from headgate.scan import OnCorrupt, ScanRequest
 from headgate.server.api.answers import Row
-from headgate.server.api.streams import found_stream
+from headgate.server.api.rights import found_stream
 from headgate.server.browsing import Budget, Page, browse, counters_shown
 from headgate.server.context import ServerContext
 from headgate.server.http import Answer, Call, Endpoint, Group, RequestRefusedError
@@ -153,7 +153,7 @@ class _MessageRequests:
         """The stream of a request. Raises AccessRefusedError, ResourceNotFoundError, LogError."""
         name = call.names["stream"]
         self._broker.users.check(call.user, Permission.READ, name)
-        return found_stream(self._broker, name, call.user)
+        return found_stream(self._broker, call.user, name)
 
 
 def _answered(page: Page, stream: BrokerStream) -> MessagesPage:

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from headgate.broker import OF_REMOTE, Broker, BrokerStream, Declared, Permission, arguments_declared, is_damage
-from headgate.errors import AccessRefusedError, LogError, ResourceExistsError, ResourceNotFoundError
+from headgate.broker import OF_REMOTE, Declared, Permission, arguments_declared, is_damage
+from headgate.errors import LogError, ResourceExistsError
 from headgate.log import stream_info
 from headgate.server import listings as lists
 from headgate.server.api.answers import DeletedStream, Row, StreamArguments
-from headgate.server.api.rights import check_administrator
+from headgate.server.api.rights import check_administrator, found_stream, readable_stream
 from headgate.server.context import ServerContext
 from headgate.server.http import Answer, Call, Endpoint, ForceQuery, Group, RequestRefusedError, described, stored
 
@@ -100,10 +100,7 @@ class _StreamRequests:
         return Answer(list(lists.stream_rows(self._broker, call.user)))
 
     async def shown(self, call: Call) -> Answer:
-        name = call.names["stream"]
-        if not lists.may_read(self._broker.users, call.user, name):
-            raise AccessRefusedError(f"user {call.user!r} may not read stream {name!r}")
-        stream = found_stream(self._broker, name, call.user)
+        stream = readable_stream(self._broker, call.user, call.names["stream"])
         # In a thread: it examines the header of every chunk.
         with stream.guarded():
             info = await asyncio.to_thread(stream_info, stream.stream)
@@ -121,13 +118,13 @@ class _StreamRequests:
             session.close()
         if declared is Declared.EXISTS:
             raise ResourceExistsError("there is a stream of this name", subject=name)
-        stream = found_stream(self._broker, name, call.user)
+        stream = found_stream(self._broker, call.user, name)
         return stored(StreamArguments(stream.name, arguments_declared(stream)), is_new=True)
 
     def _changed(self, call: Call) -> Answer:
         name = call.names["stream"]
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
-        stream = found_stream(self._broker, name, call.user)
+        stream = found_stream(self._broker, call.user, name)
         arguments = call.body.arguments
         if not arguments.keys().isdisjoint(OF_REMOTE):
             # The server writes there with its own rights.
@@ -140,7 +137,7 @@ class _StreamRequests:
         name, is_forced = call.names["stream"], call.query.force
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
         try:
-            stream = found_stream(self._broker, name, call.user)
+            stream = found_stream(self._broker, call.user, name)
         except LogError as error:
             if not is_damage(error):
                 raise
@@ -151,12 +148,3 @@ class _StreamRequests:
         if not is_forced and (used_by := lists.users_of(self._broker, stream)):
             raise RequestRefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return Answer(DeletedStream(self._broker.streams.delete(stream)))
-
-
-def found_stream(broker: Broker, name: str, user: str) -> BrokerStream:
-    """A stream. Raises ResourceNotFoundError with similar names that the user may read, LogError."""
-    try:
-        return broker.catalogue.get(name)
-    except ResourceNotFoundError as error:
-        near = lists.near_names(broker, user, error)
-        raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error

@@ -14,7 +14,7 @@ from headgate.errors import AccessRefusedError, ConfigError, ResourceNotFoundErr
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.server import listings as lists
-from headgate.server.api.streams import found_stream
+from headgate.server.api.rights import found_stream
 from headgate.server.context import ServerContext
 from headgate.server.http import Answer, Call, Endpoint, Group, RequestRefusedError
 from headgate.topic import DEAD_LETTER_QUEUE, SubscriptionName
@@ -144,7 +144,7 @@ class _Questions:
     def _streams(self, name: str, user: str) -> list[BrokerStream]:
         """The stream of a name, or the queues of a topic. Raises ResourceNotFoundError with similar names, LogError."""
         topic = self._broker.message_topics.find(name)
-        return [found_stream(self._broker, each, user) for each in (topic.streams if topic is not None else (name,))]
+        return [found_stream(self._broker, user, each) for each in (topic.streams if topic is not None else (name,))]
 
 
 def _subscription_of(topic: str, consumer: str) -> SubscriptionName:

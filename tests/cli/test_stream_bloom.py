@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli import main
-from headgate.cli.bloom import BloomSizing, size_for
+from headgate.log import BloomSizing, size_for
 from headgate.log.bloom import (
     MAX_FILTER_SIZE_BYTES,
     MIN_FILTER_SIZE_BYTES,

@@ -236,6 +236,9 @@ def test_every_page_has_a_place_in_the_site() -> None:
     pages = {str(page.relative_to(PROJECT / "docs")) for page in (PROJECT / "docs").rglob("*.md")}
     without = {page for page in pages if page not in navigation.split() and not page.endswith(".template.md")}
     assert sorted(without) == [], "name each in the nav of mkdocs.yml"
+    listed = (PROJECT / "docs" / "howto" / "README.md").read_text(encoding="utf-8")
+    questions = {page.name for page in (PROJECT / "docs" / "howto").glob("*.md")} - {"README.md"}
+    assert sorted(page for page in questions if f"]({page})" not in listed) == [], "list each in docs/howto/README.md"
 
 
 def test_rows_on_when_not_to_use_it_are_those_of_the_benchmarks() -> None:

@@ -40,9 +40,12 @@ def _shown(config: MkDocsConfig, place: str, markdown: str) -> tuple[str, dict[s
         ("[x](../tour.md#1)", "[x](../tour.md#1)"),
         ("[x](../../src/headgate/nowhere.py)", "[x](../../src/headgate/nowhere.py)"),
         ("[x](https://example.com/a)", "[x](https://example.com/a)"),
+        ("<!-- Written by a tool. -->\n# Title", "# Title"),
     ],
 )
-def test_link_to_a_file_of_the_repository_leads_to_its_page(config: MkDocsConfig, written: str, moved: str) -> None:
+def test_page_is_shown_with_links_to_pages_of_files_and_its_heading_first(
+    config: MkDocsConfig, written: str, moved: str
+) -> None:
     shown, _ = _shown(config, "howto/page.md", written)
     assert shown == moved
 

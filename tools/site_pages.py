@@ -36,6 +36,7 @@ _LANGUAGES = {
     ".go": "go",
     ".java": "java",
 }
+_COMMENT = re.compile(r"\A<!--.*?-->\n", re.DOTALL)
 _LOADED_FROM_CSS = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
 
 
@@ -61,11 +62,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with links to where the site has the files of the repository."""
+    """The page with links to where the site has the files of the repository.
+
+    A comment in front of the heading goes, because MkDocs would look no further for the page's title.
+    """
     place = page.file.src_uri
     if place.startswith("source/"):
         return markdown
-    return _LINK.sub(lambda link: _moved(link, _origin(place), place), markdown)
+    return _LINK.sub(lambda link: _moved(link, _origin(place), place), _COMMENT.sub("", markdown))
 
 
 def on_post_build(config: MkDocsConfig) -> None:

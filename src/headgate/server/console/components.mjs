@@ -152,7 +152,7 @@ export function Trouble({ problem, retry }) {
   const title =
     problem.status === 403 ? "You may not see this" : problem.status === 404 ? "Not found" : "This did not work"
   return html`<div class="trouble" role="alert">
-    <p><strong>${title}.</strong> <bdi>${problem.message}</bdi></p>
+    <p><strong>${title}.</strong> <bdi>${problem.span ? problem.message.split("\n")[0] : problem.message}</bdi></p>
     ${problem.text !== undefined && problem.span && html`<${Caret} text=${problem.text} span=${problem.span} />`}
     ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`
@@ -515,6 +515,8 @@ export function sorted(rows, value, isDescending) {
 // charts
 
 const COLOURS = ["--series-1", "--series-2", "--series-3", "--series-4"]
+/** Steps of an axis that counts things: there is no half of one. */
+const WHOLE = Array.from({ length: 14 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat()
 const dark = matchMedia("(prefers-color-scheme: dark)")
 
 /**
@@ -544,8 +546,8 @@ export function Chart({ title, times, series, height = 140 }) {
         padding: [8, 8, 0, 0],
         scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] } },
         axes: [
-          { ...axis, size: 24, space: 80, values: (_, seconds) => seconds.map((one) => moment(one * 1000, { date: "never" }).slice(0, 5)) },
-          { ...axis, size: 62, space: 34, values: (_, values) => values.map((one) => series[0].show(one)) },
+          { ...axis, size: 24, space: 80, values: (_, seconds, __, ___, step) => seconds.map((one) => moment(one * 1000, { date: "never" }).slice(0, step < 60 ? 8 : 5)) },
+          { ...axis, size: 62, space: 34, ...(series[0].show === count ? { incrs: WHOLE } : {}), values: (_, values) => values.map((one) => series[0].show(one)) },
         ],
         series: [
           {},
@@ -560,8 +562,9 @@ export function Chart({ title, times, series, height = 140 }) {
       box.current,
     )
     plot.current = made
-    const watch = new ResizeObserver(() => made.setSize({ width: box.current.clientWidth, height }))
-    watch.observe(box.current)
+    const element = box.current
+    const watch = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }))
+    watch.observe(element)
     return () => {
       watch.disconnect()
       made.destroy()

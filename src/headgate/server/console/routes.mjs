@@ -5,6 +5,8 @@ const ROUTES = [
   { path: [], title: "Overview", load: () => import("./pages/overview.mjs") },
   { path: ["streams"], title: "Streams", load: () => import("./pages/streams.mjs") },
   { path: ["streams", ":stream"], title: "Stream", load: () => import("./pages/stream.mjs") },
+  { path: ["messages"], title: "Messages", load: () => import("./pages/messages.mjs") },
+  { path: ["messages", ":stream"], title: "Messages", load: () => import("./pages/messages.mjs") },
   { path: ["why"], title: "Why not?", load: () => import("./pages/why.mjs") },
   { path: ["consumers"], title: "Consumers", load: () => import("./pages/consumers.mjs") },
 ]
@@ -16,6 +18,7 @@ export const NAVIGATION = [
     "Data",
     [
       { title: "Streams", icon: "streams", parts: ["streams"] },
+      { title: "Messages", icon: "messages", parts: ["messages"] },
       { title: "Consumers", icon: "consumers", parts: ["consumers"] },
       { title: "Why not?", icon: "why", parts: ["why"] },
     ],

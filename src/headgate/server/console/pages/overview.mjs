@@ -43,7 +43,7 @@ function Numbers({ history }) {
       <${Stat} label="Failing rules" value=${rate(failing)} tone=${failing > 0 ? "bad" : undefined} note=${trend("rule_failures_per_s", rate)} />
       <${Stat} label="Held back" value=${count(heldBack)} tone=${heldBack > 0 ? "warn" : undefined} note=${html`of ${counted(now("connections"), "connection")}`} />
     </${Stats}>
-    <div class="grid">
+    <div class="grid charts">
       ${chart("Messages", [["published_per_s", "published", rate], ["delivered_per_s", "delivered", rate]], "per second")}
       ${chart("Bytes", [["published_bytes_per_s", "published", byteRate], ["delivered_bytes_per_s", "delivered", byteRate]], "per second")}
       ${chart("Spared by stage 1", [["stage_1_spared_bytes_per_s", "not read", byteRate, "--series-2"]], "chunks skipped by filter value or index")}

@@ -106,7 +106,7 @@ function Answer({ of: answer }) {
     ${message
       ? html`<${Card}
           title="The message"
-          note=${html`asked <${Ago} ms=${answer.asked_ms} />; ${exact(search.messages_examined)} of ${exact(search.messages_searched)} messages were read to find it${search.using.length > 0 && `, using ${search.using.join(", ")}`}`}
+          note=${html`asked <${Ago} ms=${answer.asked_ms} />${search.messages_searched > 0 && `; ${exact(search.messages_examined)} of ${exact(search.messages_searched)} messages were read to find it`}${search.using.length > 0 && `, using ${search.using.join(", ")}`}`}
           actions=${html`<a class="button" href=${href(["messages", answer.stream], { from: message.offset, limit: 20, open: message.offset })}>Look at it</a>`}
         >
           <${Facts}

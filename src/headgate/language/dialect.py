@@ -167,6 +167,10 @@ class Dialect:
     """Tree → text, or `Unspellable`; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""
+    example: str = ""
+    """A filter of the language that shows what is its own, for menus and pages; empty where nobody wrote one."""
+    page: str | None = None
+    """Where it is explained: a page of our documentation from the root of the site, or an address."""
     tightest_infix: Level = field(init=False)
     """The tightest level of `infix`. An operand that must bind tighter is followed by no operator."""
 

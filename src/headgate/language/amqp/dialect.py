@@ -149,6 +149,8 @@ _HEADER_TYPES: dict[str, tuple[AmqpType, bool | int | None]] = {
 AMQP: Dialect = dataclasses.replace(
     RABBITMQ,
     name="amqp",
+    page="languages/amqp/",
+    example="LOWER(region) = 'emea' AND EXISTS(price) AND p.creation_time < UTC()",
     tokens=(
         *TOKENS,
         TokenRule(TokenKind.OPERATOR, re.compile(r"\|\|"), lambda _text: None),

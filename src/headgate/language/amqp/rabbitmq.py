@@ -77,6 +77,8 @@ COMPARISONS = {
 
 RABBITMQ: Dialect = Dialect(
     name="rabbitmq",
+    page="languages/rabbitmq/",
+    example="p.subject LIKE 'order.%' AND region IN ('EMEA', 'AMER') AND price > 100",
     tokens=TOKENS,
     keywords=frozenset({"AND", "OR", "NOT", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE", "UTC"}),
     reserved=frozenset(

@@ -205,6 +205,8 @@ def _resolve(name: t.Name) -> t.Node:
 
 SERVICE_BUS: Dialect = Dialect(
     name="servicebus",
+    page="languages/servicebus/",
+    example="sys.Label LIKE 'order.%' AND region = 'EMEA' AND EXISTS(price)",
     tokens=lexical_rules(KEYWORDS),
     keywords=KEYWORDS,
     fold_keywords=_capitals,

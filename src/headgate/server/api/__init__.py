@@ -2,6 +2,7 @@
 
     streams       streams: lists, one with all that its files say, changed limits, deletion
     messages      the messages of a stream
+    languages     filter languages, and the check of a text
     stream_files  segments on a time line, Bloom filters
     lists         consumers, stored offsets, connections
     why           why a consumer got a message, or did not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.server.api.audit import audit_group
 from headgate.server.api.history import history_group
+from headgate.server.api.languages import language_group
 from headgate.server.api.lists import list_group
 from headgate.server.api.messages import message_group
 from headgate.server.api.pipelines import pipeline_group
@@ -24,6 +25,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     return (
         stream_group(context),
         message_group(context),
+        language_group(context),
         stream_files_group(context),
         list_group(context),
         history_group(context),

@@ -134,7 +134,8 @@ class _MessageRequests:
         stream = self._readable(call)
         now_ms, clock = self._context.clock.now_ms(), self._context.clock
         start = OffsetSpecification.parse(query.start)
-        request = query.request(now_ms=now_ms)
+        # In a thread: a long filter takes a while.
+        request = await asyncio.to_thread(query.request, now_ms=now_ms)
         budget = Budget(query.limit, query.budget_ms / 1_000, query.budget_messages)
         if self._reads >= READS:
             raise RequestRefusedError(503, f"{READS} such requests are being answered, ask again later")

@@ -29,6 +29,8 @@ USES_SESSION_COMMANDS = {
     "DELETE topics/{topic}/subscriptions/{subscription}/dead-letters/messages",
     "POST topics/{topic}/subscriptions/{subscription}/dead-letters/resubmissions",
     "POST topics/{topic}/subscriptions/{subscription}/dead-letters/delete",
+    "POST rocketmq/groups/{group}/dead-letters/resubmissions",
+    "POST rocketmq/groups/{group}/dead-letters/delete",
 }
 """Endpoints whose actions a command of the broker's session records."""
 

@@ -144,18 +144,22 @@ ROADS: dict[str, Ask] = {
         "POST", "topics/a/subscriptions/s/dead-letters/resubmissions", {"to": "b", "dry_run": True}
     ),
     "resubmission: a job": _session(lambda session: session.resubmit(LETTERS, Resubmission("b"))),
+    "resubmission of a group: HTTP": _http("POST", "rocketmq/groups/a/dead-letters/resubmissions", {"to": "b"}),
+    "resubmission of a group: a job": _session(lambda session: session.resubmit_of_group("a", Resubmission("b"))),
     "dead letters of another group of RocketMQ": _gives_up,
 }  # fmt: skip
 
 NAMES_A_TARGET = {
     "bind", "bind_exchange", "change_topic", "check_writes", "create_super_stream", "declare_exchange",
-    "ensure_message_topic", "last_sequence", "publisher", "resubmit", "resubmitter", "route",
+    "ensure_message_topic", "last_sequence", "publisher", "resubmit", "resubmit_of_group",
+    "resubmitter", "group_resubmitter", "route",
     "schedule_message", "unbind", "unbind_exchange",
     "delete_super_stream",
 }  # fmt: skip
 NAMES_NONE = {
     "actor", "bindings", "bounds", "check_reads", "chunk_consumer", "close", "consumers", "create_topic",
-    "declare_stream", "delete_dead_letters", "delete_exchange", "delete_stream", "exchange", "group_view",
+    "declare_stream", "delete_dead_letters",
+    "delete_dead_letters_of_group", "delete_exchange", "delete_stream", "exchange", "group_dead_letters", "group_view",
     "is_stored_remotely", "message_consumer", "message_read", "message_topic",
     "needs_headers", "partitions", "publishers", "purge", "queue_depth", "reads", "recall_message",
     "receive_from", "receiver", "receivers", "remove_topic", "replies", "resolution",

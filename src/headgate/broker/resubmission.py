@@ -8,23 +8,29 @@ A dry run does the same up to the last step.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
 
 from headgate.broker.delivery import Movement, ReadCopy, TargetKind
 from headgate.broker.environment import Environment, run_here
 from headgate.broker.jobs import Job, JobState, JobWork, fail
+from headgate.broker.message_topics import MessageTopics
 from headgate.broker.stream import BrokerStream
-from headgate.broker.topics import BrokerTopic, DeadLetterDispatcher, Topics
+from headgate.broker.topics import Topics
 from headgate.errors import ConfigError, HeadgateError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import offset_of, rule_of
 from headgate.message import AmqpType, amqp_value, from_plain_or_typed
-from headgate.topic import RuleHistory, SubscriptionName
+from headgate.topic import RuleHistory, source_of
 
 if TYPE_CHECKING:
     from headgate.topic.trial import Taken, Takers
+
+Moved: TypeAlias = Callable[[list[int] | HeadgateError], None]
+"""Called once, with the copies that are on their way, or the error."""
 
 MOST_ON_THEIR_WAY = 2048
 """Limit: dead letters of one subscription on their way to one target: those that wait are in memory."""
@@ -47,11 +53,19 @@ class Resubmission:
     `includes_untaken`: dead letters that no rule takes are published, too.
     """
 
-    to: str
+    to: str | None
     copies: Sequence[int] | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     includes_untaken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a page: the stream that each goes to, None where it takes none, and what its rules say."""
+
+    targets: Sequence[str | None]
+    taken: Taken
 
 
 @dataclass(slots=True)
@@ -67,8 +81,9 @@ class ResubmissionTrial:
     is_complete: bool = False
     """Whether all chosen dead letters were examined."""
 
-    def add(self, page: Sequence[ReadCopy], taken: Taken) -> None:
-        """Add a page and what the rules say to it."""
+    def add(self, page: Sequence[ReadCopy], decision: Decision) -> None:
+        """Add a page and what becomes of it."""
+        taken = decision.taken
         self.copies += len(page)
         self.taken.update(taken.by)
         self.failing.update(taken.failing)
@@ -95,76 +110,142 @@ def _by_rule(counts: Counter[tuple[str, str | None]]) -> list[dict[str, Any]]:
     ]
 
 
-class Resubmitter:
-    """The dead letters of one subscription on their way to one target, page by page; in the broker's thread.
+class DeadLetters(Protocol):
+    """The dead letters of a subscription or of a consumer group."""
 
-    Only `decide` may run in another one, not twice at once. `check` raises AccessRefusedError once the user may not do
-    this any more. Raises ResourceNotFoundError for the subscription or the target, EntityDisabledError for a target
-    that takes no messages, PreconditionFailedError for a subscription as target, ConfigError for properties that no
-    message can have, LogError.
+    @property
+    def stop(self) -> int:
+        """The copy behind all dead letters that there are now."""
+
+    @property
+    def unsettled(self) -> int:
+        """How many there are."""
+
+    def peek(self, from_copy: int, limit: int) -> tuple[list[ReadCopy], int]:
+        """At most `limit` at or above a copy, and the copy before which there are no others."""
+
+    def read(self, copies: Sequence[int]) -> list[ReadCopy]:
+        """The first of some, ascending, that are there; at least one if there is any."""
+
+    def resubmit(self, copies: Sequence[int], target: str, movement: Movement, then: Moved) -> None:
+        """Move some, ascending, to a stream; `then` gets those that are on their way."""
+
+    def waiting_moves(self, target: str) -> int:
+        """How many are on their way to a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where dead letters are taken from: `find` gives them, or None where there never were any.
+
+    `subscription` is the number of the subscription that they belong to, 0 for a group. `check` raises
+    AccessRefusedError once the user may not do this any more, `check_writes` unless the user may publish to a topic.
+    """
+
+    find: Callable[[], DeadLetters | None]
+    check: Callable[[], None]
+    check_writes: Callable[[str], None]
+    subscription: int = 0
+
+
+class Resubmitter:
+    """Dead letters on their way to a target, page by page; in the broker's thread.
+
+    Only the calls that `decision` gives may run in another one, not two at once. Raises ResourceNotFoundError for the
+    subscription or the target, EntityDisabledError for a target that takes no messages, PreconditionFailedError for a
+    subscription as target, ConfigError for properties that no message can have, AccessRefusedError, LogError.
     """
 
     def __init__(
         self,
         topics: Topics,
+        message_topics: MessageTopics,
         environment: Environment,
-        name: SubscriptionName,
+        origin: Origin,
         request: Resubmission,
-        *,
-        check: Callable[[], None],
     ) -> None:
-        self._topics = topics
-        self._environment = environment
-        self._name = name
-        self._request = request
         _check_properties(request.properties)
-        self._check = check
+        self._topics = topics
+        self._message_topics = message_topics
+        self._environment = environment
+        self._origin = origin
+        self._request = request
         self._takers: Takers | None = None
+        self._targets: set[str] = set()
+        """The streams that something was moved to."""
         self._next = 0
         """The next dead letter of all, or the place of the next among the chosen ones."""
-        self.target = TargetKind.STREAM.named(request.to)
         self.check()
-        letters = self._letters()
+        letters = origin.find()
         self._chosen = None if request.copies is None else sorted(set(request.copies))
         self._stop = 0 if letters is None else letters.stop
-        self.total = _unsettled(letters) if self._chosen is None else len(self._chosen)
+        self.total = (0 if letters is None else letters.unsettled) if self._chosen is None else len(self._chosen)
         self.missing = 0
         """How many chosen dead letters are not there any more."""
-        number = self._topic.subscriptions.find(name.subscription).version.number
         self._movement = Movement(
-            properties=request.properties, removed=request.removed, subscription=number, is_resubmission=True
+            properties=request.properties,
+            removed=request.removed,
+            subscription=origin.subscription,
+            is_resubmission=True,
         )
 
-    @property
-    def _topic(self) -> BrokerTopic:
-        return self._topics.get(self._name.topic)
-
-    def _letters(self) -> DeadLetterDispatcher | None:
-        return self._topic.dead_letters(self._name.subscription)
+    # the target
 
     def check(self) -> None:
         """Raise the error if the user may not go on, or the target takes nothing; see the class."""
-        self._check()
-        found = self._found()
-        if found.refusal is not None:
-            raise found.refusal
-        if found.stopped_by is not None:
-            raise found.stopped_by
+        self._origin.check()
+        if self._request.to is not None:
+            self._origin.check_writes(self._request.to)
+            for name in self._streams_of(self._request.to):
+                self._check_takes(name)
 
-    def _found(self) -> BrokerStream:
-        """The target. Raises as `check`."""
-        to = self._request.to
-        found = self._environment.find(to)
+    def _check_takes(self, name: str) -> BrokerStream:
+        """The stream of that name if it takes messages. Raises ResourceNotFoundError, EntityDisabledError, LogError."""
+        found = self._environment.find(name)
         if found is None:
-            if self._topics.subscription_of(to) is not None:
-                raise PreconditionFailedError(
-                    "a single subscription takes no messages: its copies are made by its rules from the messages of its"
-                    " topic, and are settled there by offset; resubmit to the topic, or to a queue or stream",
-                    subject=to,
-                )
-            raise ResourceNotFoundError("no such topic, queue or stream to resubmit to", subject=to)
+            raise ResourceNotFoundError("no such topic, queue or stream to resubmit to", subject=name)
         self._topics.know_status(found)
+        if found.refuses_with is not None:
+            raise found.refuses_with
         return found
+
+    def _streams_of(self, to: str) -> Sequence[str]:
+        """The streams of a target: of a topic of RocketMQ its queues. Raises as `check`."""
+        if self._environment.find(to) is not None:
+            return (to,)
+        topic = self._message_topics.find(to)
+        if topic is not None:
+            return topic.streams
+        if self._topics.subscription_of(to) is not None:
+            raise PreconditionFailedError(
+                "a single subscription takes no messages: its copies are made by its rules from the messages of its"
+                " topic, and are settled there by offset; resubmit to the topic, or to a queue or stream",
+                subject=to,
+            )
+        raise ResourceNotFoundError("no such topic, queue or stream to resubmit to", subject=to)
+
+    @property
+    def why_not(self) -> str:
+        """Why dead letters stay that are not taken."""
+        if self._request.to is None:
+            return "the queues that they came from take none now, or not from this user"
+        return "no rule of the target takes them"
+
+    def _target_of(self, letter: ReadCopy) -> str | None:
+        """The stream that a dead letter goes to; None where that takes none, or not from this user."""
+        if self._request.to is not None:
+            streams = self._streams_of(self._request.to)
+            return streams[offset_of(letter.copy) % len(streams)]
+        name = source_of(letter.message)
+        try:
+            if name is None:
+                return None
+            self._origin.check_writes(self._message_topics.queue_of(name)[0])
+            return self._check_takes(name).name
+        except HeadgateError:
+            return None
+
+    # pages
 
     @property
     def is_over(self) -> bool:
@@ -173,13 +254,13 @@ class Resubmitter:
 
     @property
     def on_their_way(self) -> int:
-        """How many dead letters are to be appended to the target."""
-        letters = self._letters()
-        return 0 if letters is None else letters.waiting_moves(self.target)
+        """How many dead letters are to be appended to their targets."""
+        letters = self._origin.find()
+        return 0 if letters is None else sum(map(letters.waiting_moves, self._targets))
 
     def page(self, limit: int) -> list[ReadCopy]:
         """The next dead letters, at most `limit`; may be empty before the end. Raises LogError for damaged ones."""
-        letters = self._letters()
+        letters = self._origin.find()
         if letters is None:
             self.missing += 0 if self._chosen is None else len(self._chosen) - self._next
             self._next = self._stop if self._chosen is None else len(self._chosen)
@@ -196,37 +277,53 @@ class Resubmitter:
         self.missing += len(passed) - len(read)
         return read
 
-    def rules(self) -> RuleHistory | None:
-        """The rules in force at the target; None for a stream without rules. Raises as `check`."""
-        found = self._found()
-        return self._topics.get(found.name).history if self._topics.is_topic(found) else None
+    def decision(self, page: Sequence[ReadCopy]) -> Callable[[], Decision]:
+        """A call for any thread that decides what becomes of a page that is published now. Raises as `check`."""
+        from headgate.topic.trial import Taken
 
-    def decide(self, page: Sequence[ReadCopy], rules: RuleHistory | None, *, offset: int, now_ms: int) -> Taken:
-        """What the rules would do with a page that is published now; in any thread."""
+        targets = [self._target_of(letter) for letter in page]
+        to, now_ms = self._request.to, self._environment.now_ms()
+        found = None if to is None else self._environment.find(to)
+        if found is None or not self._topics.is_topic(found):
+            taken = Taken(np.array([target is not None for target in targets], dtype=np.bool_))
+            return lambda: Decision(targets, taken)
+        rules, offset = self._topics.get(found.name).history, found.next_offset
+        return lambda: Decision(targets, self._decided(page, rules, offset=offset, now_ms=now_ms))
+
+    def _decided(self, page: Sequence[ReadCopy], rules: RuleHistory, *, offset: int, now_ms: int) -> Taken:
         from headgate.topic.trial import Takers
 
         if self._takers is None or self._takers.history is not rules:
+            assert self._request.to is not None
             self._takers = Takers(rules, self._request.to)
         messages = [self._movement.published_again(each.message) for each in page]
         return self._takers.take(messages, offset=offset, now_ms=now_ms)
 
-    def decision(self, page: Sequence[ReadCopy]) -> Callable[[], Taken]:
-        """The call of `decide`, for any thread, with the rules, the next offset and the time of now."""
-        rules, offset, now_ms = self.rules(), self._found().next_offset, self._environment.now_ms()
-        return lambda: self.decide(page, rules, offset=offset, now_ms=now_ms)
-
-    def move(self, page: Sequence[ReadCopy], taken: Taken, then: Callable[[list[int] | HeadgateError], None]) -> None:
+    def move(self, page: Sequence[ReadCopy], decision: Decision, then: Moved) -> None:
         """Move the dead letters of a page that a rule takes, or all; `then` gets those that are on their way."""
-        letters = self._letters()
-        wanted = [
-            each.copy
-            for each, is_taken in zip(page, taken.is_taken.tolist(), strict=True)
-            if is_taken or self._request.includes_untaken
-        ]
+        letters = self._origin.find()
+        wanted: dict[str, list[int]] = defaultdict(list)
+        for each, target, is_taken in zip(page, decision.targets, decision.taken.is_taken.tolist(), strict=True):
+            if target is not None and (is_taken or self._request.includes_untaken):
+                wanted[target].append(each.copy)
         if letters is None or not wanted:
             then([])
             return
-        letters.resubmit(wanted, self.target, self._movement, then)
+        moved: list[int] = []
+        answers: list[list[int] | HeadgateError] = []
+
+        def told(result: list[int] | HeadgateError) -> None:
+            answers.append(result)
+            if not isinstance(result, HeadgateError):
+                moved.extend(result)
+            if len(answers) == len(wanted):
+                failed = next((each for each in answers if isinstance(each, HeadgateError)), None)
+                then(sorted(moved) if failed is None else failed)
+
+        for name, copies in wanted.items():
+            target = TargetKind.STREAM.named(name)
+            self._targets.add(target)
+            letters.resubmit(copies, target, self._movement, told)
 
 
 def _check_properties(properties: Mapping[str, Any]) -> None:
@@ -235,13 +332,6 @@ def _check_properties(properties: Mapping[str, Any]) -> None:
         value = amqp_value(from_plain_or_typed(given))
         if not name or value.type in _CONTAINERS:
             raise ConfigError(f"set: found {name!r} with a {value.type.value}, expected a name and a simple value")
-
-
-def _unsettled(letters: DeadLetterDispatcher | None) -> int:
-    if letters is None:
-        return 0
-    counts = letters.counts()
-    return counts.active + counts.locked + counts.waiting
 
 
 class ResubmissionWork(JobWork):
@@ -288,11 +378,11 @@ class ResubmissionWork(JobWork):
     def _begin(self, job: Job, page: Sequence[ReadCopy]) -> None:
         self._is_busy = True
         decide = self._resubmitter.decision(page)
-        decided: list[Taken] = []
+        decided: list[Decision] = []
 
         def ended(error: BaseException | None) -> None:
             if error is None and job.is_running:
-                self._resubmitter.move(page, decided[0], lambda moved: self._moved(job, page, decided[0], moved))
+                self._resubmitter.move(page, decided[0], lambda moved: self._moved(job, page, decided[0].taken, moved))
                 return
             self._is_busy = False
             if isinstance(error, HeadgateError):
@@ -315,7 +405,7 @@ class ResubmissionWork(JobWork):
             job.failed += left
             untaken = int((~taken.is_taken).sum())
             job.error = (
-                f"{untaken} of the last {len(page)} dead letters stay: no rule of the target takes them"
+                f"{untaken} of the last {len(page)} dead letters stay: {self._resubmitter.why_not}"
                 if untaken
                 else f"{left} of the last {len(page)} dead letters stay: receivers hold them"
             )

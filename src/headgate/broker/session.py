@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -27,14 +27,22 @@ from headgate.broker.arguments import check_places_nothing
 from headgate.broker.audit import Actor, Audit, described_changes
 from headgate.broker.backlog import Backlog
 from headgate.broker.catalogue import Declared, StreamInfo, check_name, check_reserved, clean_name
-from headgate.broker.consumer_groups import ConsumerGroups, GroupView, PendingReceive, ReceiveRequest
+from headgate.broker.consumer_groups import (
+    ConsumerGroups,
+    GroupDeadLetters,
+    GroupView,
+    PendingReceive,
+    ReceiveRequest,
+    dead_letters_of,
+)
 from headgate.broker.consumers import ChunkConsumer, Consumer, ConsumerOptions, Consumers, MessageConsumer
 from headgate.broker.environment import Environment
-from headgate.broker.jobs import Job, Jobs, JobState
+from headgate.broker.jobs import Job, Jobs
 from headgate.broker.message_topics import MessageTopic, MessageTopics
 from headgate.broker.publishers import Publisher
 from headgate.broker.replies import ReplyQueues
 from headgate.broker.resubmission import COPIES_SHOWN, Resubmission, ResubmissionWork, Resubmitter
+from headgate.broker.resubmission import Origin as DeadLetterOrigin
 from headgate.broker.routing import Binding, Exchange, Headers
 from headgate.broker.settings import BrokerSettings
 from headgate.broker.single_active import SharedName, SharedNames
@@ -409,12 +417,41 @@ class Session:
 
         def check() -> None:
             self.topic_of(name)
-            self.check_writes(request.to)
 
-        return Resubmitter(self._parts.topics, self._parts.environment, name, request, check=check)
+        number = self.topic_of(name).subscriptions.find(name.subscription).version.number
+        origin = DeadLetterOrigin(
+            lambda: self._parts.topics.get(name.topic).dead_letters(name.subscription),
+            check,
+            self.check_writes,
+            number,
+        )
+        return self._resubmitter(origin, request if request.to is not None else replace(request, to=name.topic))
+
+    def group_resubmitter(self, group: str, request: Resubmission) -> Resubmitter:
+        """The same for the dead letters of a consumer group; without a target they go back to their queues."""
+        dead_letters = self._parts.consumer_groups.views.dead_letters
+        origin = DeadLetterOrigin(lambda: dead_letters(group), lambda: self.check_reads(group), self.check_writes)
+        if request.to is not None and request.to.startswith(dead_letters_of("")):
+            raise PreconditionFailedError("dead letters are not resubmitted to dead letters", subject=request.to)
+        return self._resubmitter(origin, request)
+
+    def _resubmitter(self, origin: DeadLetterOrigin, request: Resubmission) -> Resubmitter:
+        parts = self._parts
+        return Resubmitter(parts.topics, parts.message_topics, parts.environment, origin, request)
 
     def resubmit(self, name: SubscriptionName, request: Resubmission, *, rate_per_s: float | None = None) -> Job:
         """Publish dead letters of a subscription again, as a job; errors of `resubmitter`, LimitExceededError."""
+        return self._resubmit(str(name), request, lambda: self.resubmitter(name, request), rate_per_s)
+
+    def resubmit_of_group(self, group: str, request: Resubmission, *, rate_per_s: float | None = None) -> Job:
+        """The same for the dead letters of a consumer group."""
+        return self._resubmit(
+            dead_letters_of(group), request, lambda: self.group_resubmitter(group, request), rate_per_s
+        )
+
+    def _resubmit(
+        self, subject: str, request: Resubmission, made: Callable[[], Resubmitter], rate_per_s: float | None
+    ) -> Job:
         asked = {
             "to": request.to,
             "copies": "all" if request.copies is None else [offset_of(copy) for copy in request.copies[:COPIES_SHOWN]],
@@ -422,19 +459,44 @@ class Session:
             "remove": request.removed,
             "include_untaken": request.includes_untaken,
         }
-        audit = self._parts.audit
-        with audit.attempt(self.actor, "dead-letters.resubmit", str(name), asked) as attempt:
-            work = ResubmissionWork(self.resubmitter(name, request), self._parts.environment)
-            job = self._parts.jobs.start("resubmission", self.user, str(name), work, rate_per_s=rate_per_s)
+        audit, actor = self._parts.audit, self.actor
+        with audit.attempt(actor, "dead-letters.resubmit", subject, asked) as attempt:
+            work = ResubmissionWork(made(), self._parts.environment)
+            job = self._parts.jobs.start("resubmission", self.user, subject, work, rate_per_s=rate_per_s)
             job.when_ended = lambda: audit.record(
-                self.actor,
+                actor,
                 "dead-letters.resubmitted",
-                str(name),
-                outcome="failed" if job.state is JobState.FAILED else job.state.value,
+                subject,
+                outcome=job.state.value,
                 detail={"job": job.id, **work.summary(job)},
             )
             attempt.detail["job"] = job.id
         return job
+
+    def group_dead_letters(self, group: str) -> GroupDeadLetters | None:
+        """The dead letters of a consumer group; None where it never had any. Raises AccessRefusedError, LogError."""
+        self.check_reads(group)
+        return self._parts.consumer_groups.views.dead_letters(group)
+
+    def delete_dead_letters_of_group(
+        self, group: str, copies: Sequence[int] | None, then: Callable[[int | HeadgateError], None]
+    ) -> None:
+        """Settle chosen dead letters of a group, None: all; `then` gets how many. Errors of `group_dead_letters`."""
+        audit, action, subject = self._parts.audit, "dead-letters.delete", dead_letters_of(group)
+        asked = {"copies": "all" if copies is None else [offset_of(copy) for copy in copies[:COPIES_SHOWN]]}
+        with audit.attempt(self.actor, action, subject, asked) as attempt:
+            attempt.is_answered_later = True
+            letters = self.group_dead_letters(group)
+            if letters is None:
+                then(0)
+                return
+            told = audit.answered(self.actor, action, subject, asked, then, described=lambda count: {"count": count})
+            if copies is None:
+                letters.delete_all(told)
+            else:
+                letters.delete_chosen(
+                    sorted(set(copies)), lambda gone: told(gone if isinstance(gone, HeadgateError) else len(gone))
+                )
 
     def delete_dead_letters(
         self, name: SubscriptionName, copies: Sequence[int], then: Callable[[list[int] | HeadgateError], None]

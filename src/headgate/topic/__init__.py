@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         forwarded,
         origin_of,
         resubmitted,
+        source_of,
         with_origin,
         with_properties,
     )

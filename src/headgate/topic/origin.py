@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.errors import MessageError
-from headgate.message import AmqpType, AmqpValue, Body, Change, FieldReference, Message, Section
+from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue, Body, Change, FieldReference, Message, Section
 
 REASON_PROPERTY = "DeadLetterReason"
 DESCRIPTION_PROPERTY = "DeadLetterErrorDescription"
@@ -116,6 +116,11 @@ _LEFT_BEHIND = (
     HOPS_ANNOTATION,
     FIRST_NUMBER_ANNOTATION,
     SOURCE_ANNOTATION,
+    *(
+        (SYSTEM_PROPERTIES[name].key or b"").decode()
+        for name in ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT", "DELAY", "RECONSUME_TIME", "DLQ_ORIGIN_TOPIC")
+    ),
+    (SYSTEM_PROPERTIES["DLQ_ORIGIN_MESSAGE_ID"].key or b"").decode(),
 )
 """Annotations of a dead letter that say nothing where it is published again."""
 
@@ -162,6 +167,15 @@ def _with_changes(message: Message, changes: Sequence[Change], encoded: bytes) -
         return message.with_changes(changes).encode()
     except MessageError:
         return Message(Body.data(encoded)).with_changes(changes).encode()
+
+
+def source_of(encoded: bytes) -> str | None:
+    """The name of the place where a message became a dead letter; None where it does not say."""
+    try:
+        found = Message.decode(encoded).value(_annotation(SOURCE_ANNOTATION))
+    except MessageError:
+        return None
+    return None if found is None else found.text()
 
 
 def origin_of(encoded: bytes) -> Origin | None:

@@ -10,8 +10,11 @@ import pytest
 
 from brokers import publish
 from headgate import Message
+from headgate.broker.consumer_groups import Received, ReceiveRequest
+from headgate.errors import HeadgateError
 from server.running import RunningServer, running_server
 from server.topics.test_topics import ANNA, GUEST, ask
+from waiting import eventually
 
 TOPIC = "/api/topics/orders"
 LETTERS = f"{TOPIC}/subscriptions/red/dead-letters"
@@ -121,3 +124,44 @@ def test_dead_letters_are_deleted_chosen_or_all(running: RunningServer) -> None:
     assert left(running) == [0, 2, 3]
     assert ask(running, "POST", f"{LETTERS}/delete", {}) == (200, {"deleted": 3})
     assert left(running) == []
+
+
+def test_dead_letters_of_a_group_go_back_to_their_queue(running: RunningServer) -> None:
+    """By messages that a member of the group gave up."""
+    group, letters = "/api/rocketmq/groups/billing", "/api/rocketmq/groups/billing/dead-letters"
+    assert ask(running, "PUT", "/api/rocketmq/topics/payments", {"queues": 1})[0] == 201
+    assert ask(running, "PUT", group, {"start": "first"})[0] == 201
+    running.call(give_up, running, 3)
+    shown = eventually_all(running, f"{letters}/messages", 3)
+    assert [row["offset"] for row in shown] == [0, 1, 2]
+    assert ask(running, "GET", f"{letters}/messages", user=ANNA)[0] == 200
+    tried = ask(running, "POST", f"{letters}/resubmissions", {"dry_run": True})[1]
+    assert (tried["copies"], tried["num_taken_by_none"]) == (3, 0)
+    assert ask(running, "POST", f"{letters}/resubmissions", {"to": "payments"}, user=ANNA)[0] == 403
+    assert ask(running, "POST", f"{letters}/delete", {"copies": [{"offset": 1}]}) == (200, {"deleted": 1})
+    job = ended(running, ask(running, "POST", f"{letters}/resubmissions", {}))
+    assert (job["state"], job["done"], job["subject"]) == ("done", 2, "%DLQ%billing")
+    assert ask(running, "GET", f"{letters}/messages")[1] == []
+    (topic,) = [row for row in ask(running, "GET", "/api/rocketmq/topics")[1] if row["name"] == "payments"]
+    assert topic["messages"] == 5
+    assert ask(running, "GET", "/api/rocketmq/groups/none/dead-letters/messages") == (200, [])
+
+
+def give_up(running: RunningServer, count: int) -> None:
+    broker = running.context.broker
+    session = broker.open_session("guest", protocol="test", connection="test")
+    publish(broker, session.publisher("payments"), [Message(b"b").encode()] * count)
+    request = ReceiveRequest("billing", ("payments",), None, None, count, 60_000, lambda _: None)
+
+    def dead_letter(given: Received | HeadgateError) -> None:
+        assert isinstance(given, Received)
+        broker.consumer_groups.view("payments", "billing").dead_letter([each.token for each in given.messages])
+
+    request.then = dead_letter
+    broker.consumer_groups.receive(request)
+
+
+def eventually_all(running: RunningServer, path: str, count: int) -> list[Any]:
+    eventually(lambda: len(ask(running, "GET", path)[1]) == count)
+    rows: list[Any] = ask(running, "GET", path)[1]
+    return rows

@@ -6,7 +6,7 @@ declared_groups                    the groups of a root, without a broker
 ReceiveRequest, PendingReceive     a request for messages over some queues; the same at work
 Received, ReceivedMessage          the answer to it
 GroupView, GroupCounts             the place of one group in one queue: settles, counts
-dead_letters_of                    the stream of a group's dead letters
+dead_letters_of                    the stream of a group's dead letters; `GroupDeadLetters`: those not resubmitted
 GROUPS_FOLDER                      where the ledger of a stream's groups is, inside the stream's folder
 Members, Subscription              who is there, what a group asks for, who has queues for itself (`Broker.members`)
 PullConsumers                      members that read queues for themselves (`ConsumerGroups.pull_consumers`);
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams, MessageIds
     from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart, declared_groups
     from headgate.broker.consumer_groups.expression_registry import Expression, ExpressionRegistry, Refusal
+    from headgate.broker.consumer_groups.group_dead_letters import GroupDeadLetters
     from headgate.broker.consumer_groups.group_view import GroupCounters, GroupCounts, GroupView, dead_letters_of
     from headgate.broker.consumer_groups.group_views import GroupViews
     from headgate.broker.consumer_groups.members import Members, Subscription

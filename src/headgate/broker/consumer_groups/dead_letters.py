@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.broker.delivery import Mover, TargetKind, append_to_stream
+from headgate.broker.consumer_groups.group_view import DEAD_LETTER_PREFIX
+from headgate.broker.delivery import Movement, Mover, TargetKind, append_to_stream
 from headgate.broker.environment import Environment
 from headgate.broker.stream import BrokerStream
 from headgate.errors import CorruptChunkError, MessageError, OffsetOutOfRangeError
-from headgate.ledger import Ledger, Move, offset_of
+from headgate.ledger import Elsewhere, Ledger, Move, offset_of, redirect_moves
 from headgate.message import SYSTEM_PROPERTIES, AmqpType, AmqpValue, Change, FieldReference, Message, Section
 from headgate.scan import MessageReader
 from headgate.topic import Origin, with_origin
@@ -65,7 +66,14 @@ class DeadLetters(Mover):
         self._environment = environment
 
     def _carry_to(self, target: str, now_ms: int) -> int:
-        found = self._streams.find(TargetKind.parse(target)[1])
+        name = TargetKind.parse(target)[1]
+        found: BrokerStream | None
+        if name.startswith(DEAD_LETTER_PREFIX):
+            found = self._streams.find(name)
+        else:
+            found = self._environment.find(name)
+            if found is None or found.refusal is not None:
+                return self._back(target, found)
         if found.is_writing:
             return 0
         self._environment.watch(found)
@@ -74,6 +82,16 @@ class DeadLetters(Mover):
         if not self._environment.know_ids(found):
             return 0
         return append_to_stream(found, self._ledger, target, self._made, ids=found.recent_ids, now_ms=now_ms)
+
+    def _back(self, target: str, refusing: BrokerStream | None) -> int:
+        """Send resubmitted dead letters that their target does not take back to their stream, as they are."""
+        own = TargetKind.STREAM.named(self._stream.name)
+        return redirect_moves(
+            self._ledger,
+            target,
+            last_sequence=lambda publisher: None if refusing is None else refusing.last_sequence(publisher.encode()),
+            elsewhere=lambda _move: Elsewhere(own, Movement().encode()),
+        )
 
     def _made(self, move: Move) -> bytes | None:
         """The dead letter; None for a message that retention deleted, or that cannot be read."""
@@ -86,6 +104,9 @@ class DeadLetters(Mover):
             return None
         origin = Origin(move.copy, int(read.timestamps_ms[0]), move.attempt)
         encoded = read.messages.message(0)
+        if move.change:
+            movement = Movement.decode(move.change)
+            return movement.published_again(encoded) if movement.is_resubmission else encoded
         topic, _ = self._streams.queue_of(self._stream.name)
         ids: tuple[str | None, str | None] = (None, None)
         if self._streams.message_ids is not None:

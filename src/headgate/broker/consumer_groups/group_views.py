@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings, GroupStart
-from headgate.broker.consumer_groups.group_view import GroupView
+from headgate.broker.consumer_groups.group_dead_letters import GroupDeadLetters
+from headgate.broker.consumer_groups.group_view import GroupView, dead_letters_of
 from headgate.broker.consumer_groups.receive_requests import PendingReceive, ReceiveRequest
 from headgate.broker.consumer_groups.stream_groups import GROUPS_FOLDER, GroupCalls, StreamGroups
 from headgate.broker.consumers import ConsumerOptions, Consumers, MessageConsumer
@@ -120,6 +121,11 @@ class GroupViews:
     def known(self) -> list[GroupView]:
         """The places of groups in streams whose ledgers are open."""
         return [view for groups in self._opened.values() for view in groups]
+
+    def dead_letters(self, group: str) -> GroupDeadLetters | None:
+        """The dead letters of a group; None where it never had any. Errors as `receive`."""
+        name = dead_letters_of(group)
+        return None if self._environment.find(name) is None else self._groups_of(name).dead_letters()
 
     def removed(self, group: str) -> None:
         """A group was removed: forget its places in all queues. Raises LogError.

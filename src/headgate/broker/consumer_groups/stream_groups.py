@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headgate.broker.consumer_groups.dead_letters import DeadLetters, DeadLetterStreams
 from headgate.broker.consumer_groups.declarations import GroupSettings
+from headgate.broker.consumer_groups.group_dead_letters import RESUBMITTED_VIEW, GroupDeadLetters
 from headgate.broker.consumer_groups.group_view import GroupPolicy, GroupView
 from headgate.broker.consumer_groups.new_messages import NewMessages
 from headgate.broker.consumers import ConsumerOptions, MessageConsumer
@@ -64,7 +65,8 @@ class StreamGroups:
         self._used_ms = self._latest_ms = self._now_ms()
         self._is_closed = False
         for view in ledger.views():
-            self._add(view)
+            if view.key != RESUBMITTED_VIEW:
+                self._add(view)
         self.consumption.mover = DeadLetters(stream, ledger, self._reader, calls.dead_letter_streams, environment)
 
     def __iter__(self) -> Iterator[GroupView]:
@@ -84,6 +86,12 @@ class StreamGroups:
             found = self._add(self.consumption.ledger.view(group, copy_number(start(self.stream))))
             self.consumption.touch()
         return found
+
+    def dead_letters(self) -> GroupDeadLetters:
+        """The messages of this stream as the dead letters of a group. Raises LogError."""
+        self._used_ms = self._now_ms()
+        view = self.consumption.ledger.view(RESUBMITTED_VIEW, 0)
+        return GroupDeadLetters(view, self._source, self.consumption)
 
     def drop(self, group: str, error: HeadgateError) -> bool:
         """Forget the place of a group; whether it had one. Raises LogError."""

@@ -31,6 +31,12 @@ class DeadLetterDispatcher(Dispatcher):
         """The copy behind all dead letters that there are now."""
         return self.source.end
 
+    @property
+    def unsettled(self) -> int:
+        """How many there are, also those that receivers hold."""
+        counts = self.counts()
+        return counts.active + counts.locked + counts.waiting
+
     def read(self, copies: Sequence[int]) -> list[ReadCopy]:
         """The first of some dead letters, ascending, that are not settled; at least one if there is any."""
         self.used_ms = self.now_ms()

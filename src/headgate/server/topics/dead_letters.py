@@ -10,19 +10,22 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headgate.broker import Broker, Resubmission, ResubmissionTrial
+from headgate.broker import Broker, Resubmission, ResubmissionTrial, Resubmitter
 from headgate.errors import ConfigError
 from headgate.ledger import MAX_OFFSET, copy_number
 from headgate.server.http import Answer, Endpoint, described
 from headgate.server.topics.broker_answers import told
-from headgate.server.topics.calls import TopicCall, TopicEndpoints
-from headgate.server.topics.rows import Row
+from headgate.server.topics.calls import CopiesQuery, TopicCall, TopicEndpoints
+from headgate.server.topics.rows import Row, copy_row
 
 MOST_CHOSEN = 10_000
 """Limit: dead letters that one request chooses; all of them have no limit."""
 
 MOST_TRIED = 100_000
 """Limit: dead letters that one dry run examines."""
+
+_BODY_BYTES = 1 << 20
+"""Limit: larger than elsewhere, for chosen dead letters."""
 
 _A_PAGE = 256
 _PATH = "topics/{topic}/subscriptions/{subscription}/dead-letters"
@@ -72,10 +75,46 @@ class Deleted(msgspec.Struct, frozen=True):
 
 
 class DeadLetterRequests:
-    """The endpoints of the dead letters of subscriptions."""
+    """The endpoints of the dead letters of subscriptions, and of consumer groups."""
 
-    def __init__(self, broker: Broker, *, body_bytes: int) -> None:
-        self._make = partial(TopicEndpoints(broker).endpoint, dead_letters=True, body_bytes=body_bytes)
+    def __init__(self, broker: Broker) -> None:
+        self._make = partial(TopicEndpoints(broker).endpoint, dead_letters=True, body_bytes=_BODY_BYTES)
+
+    def group_endpoints(self) -> Iterator[Endpoint]:
+        """Those of consumer groups."""
+        path = "rocketmq/groups/{group}/dead-letters"
+        yield self._make(
+            "GET",
+            f"{path}/messages",
+            "Dead letters of a group that were neither resubmitted nor deleted, from an offset on. The stream "
+            "`%DLQ%GROUP` keeps all of them for its consumers.",
+            self._group_messages,
+            permission="read the group",
+            query=CopiesQuery,
+            answer=list[Row],
+        )
+        yield self._make(
+            "POST",
+            f"{path}/resubmissions",
+            "Publishes dead letters of a group again, as a job, as for subscriptions. With `to` null each goes to the "
+            "queue that it came from.",
+            self._resubmit_group,
+            permission="read the group; *write* on the topics that they go to",
+            body=ResubmissionBody,
+            example={"set": {"retried": True}, "dry_run": True},
+            answer=described(Row, "As for subscriptions."),
+            statuses=(HTTPStatus.OK, HTTPStatus.ACCEPTED),
+        )
+        yield self._make(
+            "POST",
+            f"{path}/delete",
+            "Deletes chosen dead letters of a group, or all, from this list.",
+            self._delete_of_group,
+            permission="read the group",
+            body=DeletionBody,
+            example={"copies": [{"offset": 0}]},
+            answer=Deleted,
+        )
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Resubmission and deletion."""
@@ -108,26 +147,30 @@ class DeadLetterRequests:
         )
 
     async def _resubmit(self, call: TopicCall) -> Answer:
-        body: ResubmissionBody = call.body
-        request = Resubmission(
-            call.topic if body.to is None else body.to,
-            _chosen(body.copies),
-            body.properties,
-            tuple(body.removed),
-            includes_untaken=body.include_untaken,
-        )
+        body, request = call.body, _request(call.body)
         if not body.dry_run:
             job = call.session.resubmit(call.name, request, rate_per_s=body.rate_per_s)
             return Answer({"job": job.id}, HTTPStatus.ACCEPTED)
-        resubmitter = call.session.resubmitter(call.name, request)
-        trial = ResubmissionTrial()
-        while not resubmitter.is_over and trial.copies < MOST_TRIED:
-            page = resubmitter.page(_A_PAGE)
-            if page:
-                # In a thread: the rules of a topic may be many.
-                trial.add(page, await asyncio.to_thread(resubmitter.decision(page)))
-        trial.is_complete = resubmitter.is_over
-        return Answer(trial.as_dict())
+        return await _tried(call.session.resubmitter(call.name, request))
+
+    async def _resubmit_group(self, call: TopicCall) -> Answer:
+        body, request = call.body, _request(call.body)
+        if not body.dry_run:
+            job = call.session.resubmit_of_group(call.group, request, rate_per_s=body.rate_per_s)
+            return Answer({"job": job.id}, HTTPStatus.ACCEPTED)
+        return await _tried(call.session.group_resubmitter(call.group, request))
+
+    async def _group_messages(self, call: TopicCall) -> Answer:
+        letters = call.session.group_dead_letters(call.group)
+        if letters is None:
+            return Answer([])
+        query: CopiesQuery = call.query
+        copies, _ = letters.peek(query.start, query.limit)
+        return Answer([copy_row(each, encoded=query.encoded) for each in copies])
+
+    async def _delete_of_group(self, call: TopicCall) -> Answer:
+        chosen = _chosen(call.body.copies)
+        return Answer(Deleted(await told(partial(call.session.delete_dead_letters_of_group, call.group, chosen))))
 
     async def _delete(self, call: TopicCall) -> Answer:
         chosen = _chosen(call.body.copies)
@@ -135,6 +178,23 @@ class DeadLetterRequests:
             return Answer(Deleted(await told(partial(call.session.purge, call.name))))
         deleted = await told(partial(call.session.delete_dead_letters, call.name, chosen))
         return Answer(Deleted(len(deleted)))
+
+
+def _request(body: ResubmissionBody) -> Resubmission:
+    return Resubmission(
+        body.to, _chosen(body.copies), body.properties, tuple(body.removed), includes_untaken=body.include_untaken
+    )
+
+
+async def _tried(resubmitter: Resubmitter) -> Answer:
+    trial = ResubmissionTrial()
+    while not resubmitter.is_over and trial.copies < MOST_TRIED:
+        page = resubmitter.page(_A_PAGE)
+        if page:
+            # In a thread: the rules of a topic may be many.
+            trial.add(page, await asyncio.to_thread(resubmitter.decision(page)))
+    trial.is_complete = resubmitter.is_over
+    return Answer(trial.as_dict())
 
 
 def _chosen(copies: list[ChosenCopy] | None) -> list[int] | None:

@@ -41,6 +41,7 @@ from headgate.server.listings import count_messages, error_of, may_read, open_st
 from headgate.server.topics.bodies import NamedAnswer
 from headgate.server.topics.broker_answers import told
 from headgate.server.topics.calls import PutQuery, TopicCall, TopicEndpoints
+from headgate.server.topics.dead_letters import DeadLetterRequests
 
 Row = dict[str, Any]
 
@@ -62,11 +63,11 @@ class ResetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def message_topic_group(broker: Broker) -> Group:
     """The endpoints of message topics and consumer groups."""
-    requests = _MessageTopicRequests(broker)
+    requests, letters = _MessageTopicRequests(broker), DeadLetterRequests(broker)
     return Group(
         "Topics and consumer groups of RocketMQ",
         "Topics and consumer groups that clients of RocketMQ use.",
-        (*requests.topic_endpoints(), *requests.group_endpoints()),
+        (*requests.topic_endpoints(), *requests.group_endpoints(), *letters.group_endpoints()),
     )
 
 

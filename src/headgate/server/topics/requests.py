@@ -99,7 +99,7 @@ class _TopicRequests:
         yield from self._rule_endpoints()
         yield from self._copy_endpoints(dead_letters=False)
         yield from self._copy_endpoints(dead_letters=True)
-        yield from DeadLetterRequests(self._broker, body_bytes=BODY_BYTES).endpoints()
+        yield from DeadLetterRequests(self._broker).endpoints()
 
     def _topic_endpoints(self) -> Iterator[Endpoint]:
         configure: dict[str, Any] = {"permission": "configure the topic"}

@@ -253,10 +253,13 @@ def test_rows_on_when_not_to_use_it_are_those_of_the_benchmarks() -> None:
     assert [row for row in rows if row not in measured] == [], "copy these rows from docs/benchmarks.md"
 
 
-def test_tests_named_on_the_page_of_promises_exist() -> None:
+def test_tests_and_figures_on_the_page_of_promises_exist() -> None:
     import re
 
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (PROJECT / "docs" / "promises.md").read_text(encoding="utf-8"))
+    page = (PROJECT / "docs" / "promises.md").read_text(encoding="utf-8")
+    measured = (PROJECT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert [figure for figure in re.findall(r"\*\*(.+?)\*\*", page) if figure not in measured] == []
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
     assert len(named) > 40
     missing = [
         f"{path}::{name}"

@@ -52,12 +52,17 @@ class Client:
         heartbeat_s: int,
         retry: Retry,
         kept: ConnectionPool | None = None,
+        tracing: bool = False,
     ) -> None:
         self.address = address
         self.retry = retry
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
         self._kept = kept
+        self._publisher: type[Publisher] = Publisher
+        self._subscription: type[Subscription] = Subscription
+        if tracing:
+            self._publisher, self._subscription = _traced()
         self._connection: Connection | None = None
         self._is_closed = False
         # Made at once: a server that is not there, or refuses the user, is an error now.
@@ -75,20 +80,24 @@ class Client:
         heartbeat_s: int = 60,
         retry: Retry | None = None,
         keep: bool = False,
+        tracing: bool = False,
     ) -> Client:
         """A client of the server at `host:port` or `headgate-stream://user:password@host:port`.
 
         `timeout_s` is the longest wait for an answer, `heartbeat_s` the interval of heartbeats while a side waits,
         `retry` how a lost connection is made again. With `keep` connections stay open for the next client of this
-        process that has the same address and `keep`: see `headgate.client.connection_pool`. Raises ConnectionLostError
-        where no server answers, AuthenticationError, ConfigError for the address.
+        process that has the same address and `keep`: see `headgate.client.connection_pool`. With `tracing` publishers
+        and consumers of streams tell OpenTelemetry of each batch (`headgate[otel]`). Raises ConnectionLostError where
+        no server answers, AuthenticationError, ConfigError for the address.
         """
         if isinstance(server, str):
             server = ServerAddress.parse(server, user=user, password=password, tls=tls)
         elif (user, password, tls) != (None, None, None):
             raise ConfigError("user, password and tls stand in the address that is given")
         kept = KEPT if keep else None
-        return cls(server, timeout_s=timeout_s, heartbeat_s=heartbeat_s, retry=retry or Retry(), kept=kept)
+        return cls(
+            server, timeout_s=timeout_s, heartbeat_s=heartbeat_s, retry=retry or Retry(), kept=kept, tracing=tracing
+        )
 
     def close(self) -> None:
         """Give the connection back; publishers and consumers have their own."""
@@ -224,7 +233,7 @@ class Client:
         messages into sub-batches, which RabbitMQ's AMQP consumers do not see; the protocol has no filter values for
         them: UnsupportedError for both. ConfigError for another compression.
         """
-        return Publisher(
+        return self._publisher(
             partial(self.connect_to_leader, stream),
             stream,
             name=name,
@@ -278,7 +287,7 @@ class Client:
     def subscription(self, options: SubscriptionOptions) -> Subscription:
         """A subscription, which reads whole batches of encoded messages; consumers use it."""
         connect = partial(self.connect_to_leader, options.stream)
-        return Subscription(connect, options, retry=self.retry, release=self._give_back)
+        return self._subscription(connect, options, retry=self.retry, release=self._give_back)
 
     def connect_to_leader(self, stream: str) -> Connection:
         """A connection to the server that leads a stream, or to this one if that cannot be reached.
@@ -348,6 +357,13 @@ class Client:
             if self._kept is not None:
                 self._connection = None
                 self._give_back(connection)
+
+
+def _traced() -> tuple[type[Publisher], type[Subscription]]:
+    """Publisher and subscription with spans, imported here because nobody else needs OpenTelemetry."""
+    from headgate.client.tracing import traced
+
+    return traced()
 
 
 def _wanted(values: Sequence[str | bytes] | None) -> tuple[bytes, ...]:

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-from headgate.broker import Permission
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Filter, wanted_values
 from headgate.language import DEFAULT_DIALECT, dialect_named, dialect_names, field_text, warnings_of
 from headgate.language.rocketmq import LISTS, ROCKETMQ
 from headgate.message import FieldReference, parse_field
-from headgate.server.api.streams import found_stream
+from headgate.server.api.rights import readable_stream
 from headgate.server.context import ServerContext
 from headgate.server.http import Answer, Call, Endpoint, Group
 
@@ -115,8 +114,7 @@ class _LanguageRequests:
         asked: FilterText = call.body
         source = None
         if asked.stream is not None:
-            self._broker.users.check(call.user, Permission.READ, asked.stream)
-            settings = found_stream(self._broker, asked.stream, call.user).stream.settings
+            settings = readable_stream(self._broker, call.user, asked.stream).stream.settings
             if settings is not None and settings.filter_source is not None:
                 source = parse_field(settings.filter_source)
         # In a thread: a long text takes a while.

@@ -41,7 +41,7 @@ $(RUN_STAMP): pyproject.toml
 	@touch $@
 
 $(STAMP): $(RUN_STAMP)
-	@echo "setup: what tests and checks need is downloaded (195 MB) and installed"
+	@echo "setup: what tests and checks need is downloaded (250 MB) and installed"
 	@$(PIP) --editable '.[test,lint,docs,notebook]'
 	@touch $@
 

@@ -95,6 +95,8 @@ def test_pages_are_those_of_the_names_asked_for(running: RunningServer) -> None:
     assert [row["name"] for row in page["items"]] == ["hidden"]
     counted = ("total_count", "filtered_count", "item_count", "page", "page_count", "page_size")
     assert numbers(page, *counted) == (2, 1, 1, 1, 1, 100)
+    # Bindings have no name.
+    assert listed(running, "bindings?page=1&name=")["filtered_count"] == len(listed(running, "bindings"))
     page = listed(running, "queues/%2F?page=2&page_size=1&name=D")
     assert [row["name"] for row in page["items"]] == ["orders"] and numbers(page, *counted) == (2, 2, 1, 2, 2, 1)
     for wrong in (

@@ -590,9 +590,9 @@ def _page(rows: Iterable[Row], query: PageQuery) -> object:
     page, size, wanted = query.page, query.page_size, query.name
     if query.use_regex == "true":
         check_pattern(wanted)
-        kept = [row for row in found if matches(f"(?i:{wanted})", row["name"])]
+        kept = [row for row in found if matches(f"(?i:{wanted})", row.get("name", ""))]
     else:
-        kept = [row for row in found if wanted.lower() in row["name"].lower()]
+        kept = [row for row in found if wanted.lower() in row.get("name", "").lower()]
     pages = max(1, -(-len(kept) // size))
     if page > pages:
         raise PreconditionFailedError(f"page {page}; there are {pages}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Annotated
 
 import msgspec
 
@@ -60,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """The same as `detail`."""
     text: str | msgspec.UnsetType = msgspec.UNSET
     """The text of a refused filter or rule."""
-    span: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+    span: Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)] | msgspec.UnsetType = msgspec.UNSET
     """The wrong place in that text: from and to."""
 
     @staticmethod
@@ -84,5 +85,5 @@ def problem_of(error: HeadgateError) -> Problem:
     problem = Problem.of(status, str(error))
     wrong = error.cause if isinstance(error, RuleError) else error
     if isinstance(wrong, FilterError):
-        return msgspec.structs.replace(problem, text=wrong.text, span=wrong.span)
+        return msgspec.structs.replace(problem, text=wrong.text, span=list(wrong.span))
     return problem

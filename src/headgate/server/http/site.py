@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.server import listings as lists
 from headgate.server.console import console_routes
@@ -52,8 +53,7 @@ class _Site:
                 Route("/health/ready", self._ready),
                 Route("/metrics", self._metrics),
                 Route("/metrics/per-object", self._metrics),
-                Route("/api", self._endpoints),
-                Mount("/api", self._endpoints),
+                _Below("/api", self._endpoints),
             ]
         )
 
@@ -77,3 +77,21 @@ class _Site:
         await lists.counted(self._context)
         per_object = request.url.path.endswith("/per-object")
         return Response(metrics_text(self._context, per_object=per_object), media_type=_METRICS_TYPE)
+
+
+class _Below(BaseRoute):
+    """All paths below one, whatever bytes their names have: starlette's own routes do not match a line feed."""
+
+    def __init__(self, path: str, application: ASGIApp) -> None:
+        self._path = path
+        self._application = application
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for one of these paths."""
+        path = scope["path"]
+        is_below = scope["type"] == "http" and (path == self._path or path.startswith(f"{self._path}/"))
+        return Match.FULL if is_below else Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._application(scope, receive, send)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headgate.broker import AUDIT_STREAM, read_audit
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Message, amqp_value
 from headgate.protocols.amqp10 import Link
 from headgate.protocols.amqp10.performatives import RECEIVER
@@ -278,6 +279,14 @@ def test_rules_are_added_listed_and_removed(client: Client, entities: ServedEnti
     assert (filter_.value.descriptor.value, action_.value.descriptor.value) == (0x1370000006, 0x13700000006)
     assert name_ == amqp_value("big") and created.type is AmqpType.TIMESTAMP
     assert requests.do("enumerate-rules", top=_int(10), skip=_int(2)) == (204, {})
+    broker = entities.server.context.broker
+    entries = read_audit(entities.server.call(lambda: broker.catalogue.get(AUDIT_STREAM)).stream)
+    changes = [(row.action, row.subject, row.outcome) for row in entries if row.subject.startswith(f"{name}/")]
+    assert changes == [
+        ("rule.create", f"{address}/Rules/red", "done"),
+        ("rule.create", f"{address}/Rules/big", "done"),
+        ("rule.delete", f"{address}/Rules/$Default", "done"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.delivery import Consumption, Movement, ReadCopy, StreamSource
+from headgate.broker.delivery import Consumption, Movement, ReadCopy, StreamSource, whole_offsets
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import View, rule_of
 
@@ -100,6 +100,7 @@ class GroupDeadLetters:
         try:
             left = self._unsettled(copies)
             take(left)
+            self._view.postpone((), 0, covered=whole_offsets(left))
         except LogError as error:
             then(error)
             return

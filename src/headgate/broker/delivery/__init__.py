@@ -3,7 +3,7 @@
 Consumption           a ledger at work: the changes of a turn, one commit, then answers and deliveries
 ViewDispatcher        what gives out the copies of one view; `Settled`, `nobody_asks`: how settlement is answered
 CopySource, Found     where copies come from; `StreamSource`: all messages of a stream; `read_some`, with
-                      `READ_FIRST`, `RULE_BITS`, `NO_COPIES`: for sources of other kinds
+                      `READ_FIRST`, `RULE_BITS`, `NO_COPIES`: for sources of other kinds; `whole_offsets`
 Leases                the claimed copies of one view, from their claim to settlement or expiry; `LeaseCounters`;
                       `Policy`, `Order`: how they are delivered, and in which order; `drop_copies`: settles others
 ReadCopies, ReadCopy  copies that were read, and not claimed; `CopyState`: what one waits for
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Found,
         StreamSource,
         read_some,
+        whole_offsets,
     )
 else:
     from headgate.faces import lazy

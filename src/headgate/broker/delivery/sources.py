@@ -107,6 +107,18 @@ class StreamSource:
         return copy_number(self._next_offset())
 
 
+def whole_offsets(copies: Int64Array) -> list[tuple[int, int]]:
+    """The ranges of copies that have the offsets of some plain copies, ascending: adjacent offsets are one range.
+
+    A view that is told of them has no holes between the copies of a `StreamSource`.
+    """
+    offsets = copies >> RULE_BITS
+    if not len(offsets):
+        return []
+    cuts = np.flatnonzero(np.diff(offsets) > 1) + 1
+    return [(copy_number(int(part[0])), copy_number(int(part[-1]) + 1)) for part in np.split(offsets, cuts.tolist())]
+
+
 def read_some(
     copies: Int64Array,
     read: Callable[[Int64Array], tuple[Int64Array, EncodedMessages]],

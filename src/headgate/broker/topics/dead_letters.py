@@ -8,15 +8,17 @@ before the commit the dead letter is still there, after it the next process appe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.broker.delivery import Movement, ReadCopy, drop_copies
-from headgate.broker.topics.dispatcher import BYTES_A_TURN, Dispatcher
+from headgate.broker.delivery import Consumption, CopySource, Movement, ReadCopy, drop_copies, whole_offsets
+from headgate.broker.topics.dispatcher import BYTES_A_TURN, COPIES_A_TURN, Dispatcher
+from headgate.broker.topics.policy import SubscriptionPolicy
 from headgate.errors import HeadgateError, LogError, MessageGivenUpError
-from headgate.ledger import Move, Standing, rule_of
+from headgate.ledger import Move, Standing, View, rule_of
 from headgate.topic import Origin, origin_of
 
 Taken = Callable[[list[int] | HeadgateError], None]
@@ -25,6 +27,19 @@ Taken = Callable[[list[int] | HeadgateError], None]
 
 class DeadLetterDispatcher(Dispatcher):
     """Gives out dead letters, and takes chosen ones away. A dead letter that a receiver holds stays where it is."""
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        source: CopySource,
+        consumption: Consumption,
+        policy: SubscriptionPolicy,
+        now_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(name, view, source, consumption, policy, now_ms)
+        self._ahead: dict[int, ReadCopy] = {}
+        """Messages of moves that were read ahead, by copy."""
 
     @property
     def stop(self) -> int:
@@ -56,6 +71,7 @@ class DeadLetterDispatcher(Dispatcher):
         try:
             free = self._available_among(self._unsettled(copies))
             take(free)
+            self.view.postpone((), 0, covered=whole_offsets(free))
         except LogError as error:
             then(error)
             return
@@ -81,14 +97,20 @@ class DeadLetterDispatcher(Dispatcher):
     # carrying out its moves: see `MovedCopies`
 
     def read_ahead(self, moves: Sequence[Move]) -> None:
-        """Does nothing: a resubmission moves few at a time."""
+        """Read the first moves together; unreadable ones are found later, one by one."""
+        copies = np.array(sorted(move.copy for move in moves[:COPIES_A_TURN]), dtype=np.int64)
+        with contextlib.suppress(LogError):
+            self._ahead = {each.copy: each for each in self.source.read(copies, max_bytes=BYTES_A_TURN)}
 
     def forget(self) -> None:
-        """Does nothing: no message was kept."""
+        """Forget the messages that were read ahead."""
+        self._ahead = {}
 
     def moved(self, move: Move, _movement: Movement) -> tuple[bytes, Origin]:
         """The message of a move, and its origin. Raises LogError."""
-        read = next(iter(self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
+        read = self._ahead.pop(move.copy, None)
+        if read is None:
+            read = next(iter(self.source.read(np.array([move.copy], dtype=np.int64), max_bytes=1)), None)
         if read is None:
             raise MessageGivenUpError(f"the dead letter {move.copy} is not there any more", path=self.name)
         return read.message, origin_of(read.message) or Origin(read.copy, read.timestamp_ms, move.attempt)

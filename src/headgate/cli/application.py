@@ -31,6 +31,7 @@ from headgate.cli.backup import backup
 from headgate.cli.completion import add_completion
 from headgate.cli.export import export
 from headgate.cli.generate import generate
+from headgate.cli.mcp import mcp
 from headgate.cli.output import tell_compiling, write_note
 from headgate.cli.publish import publish
 from headgate.cli.run import run
@@ -62,6 +63,7 @@ application = App(
 application.command(stream_commands.commands)
 application.command(tail)
 application.command(why)
+application.command(mcp)
 application.command(export)
 application.command(backup)
 application.command(publish)

@@ -136,6 +136,16 @@ class Management:
         """Delete a user; for administrators."""
         self._request("DELETE", f"users/{quote(name, safe='')}")
 
+    def messages(self, name: str, query: Mapping[str, object]) -> Row:
+        """Messages of a stream, looked at: `query` as the API has it (`from`, `filter`, `language`, `limit`, …)."""
+        path = f"streams/{quote(name, safe='')}/messages?{urlencode(query, doseq=True)}"
+        return msgspec.json.decode(self._request("GET", path), type=Row)
+
+    def check_filter(self, text: str, language: str) -> Row:
+        """Whether a text is a filter in a language; if not, where and why."""
+        body = msgspec.json.encode({"text": text, "language": language})
+        return msgspec.json.decode(self._request("POST", "filters/check", body), type=Row)
+
     def segments(self, name: str) -> Row:
         """The segments of a stream with times and sizes, its limits, and what keeps messages in spite of them."""
         return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}/segments"), type=Row)

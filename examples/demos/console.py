@@ -58,8 +58,8 @@ def main() -> None:
 def declare(address: str, management: Management) -> None:
     """Streams, a topic with subscriptions, a queue, and a consumer group."""
     with Client.connect(address) as client:
-        limits = {"max-segment-size-bytes": 1_000_000, "max-length-bytes": 200_000_000, "max-age": "7D"}
-        client.create_stream("customer-events", limits | {"filter-size-bytes": 64})
+        limits = {"stream-max-segment-size-bytes": 1_000_000, "max-length-bytes": 200_000_000, "max-age": "7D"}
+        client.create_stream("customer-events", limits | {"stream-filter-size-bytes": 64})
         client.create_stream("telemetry", {"max-length-bytes": 50_000_000})
     topics = management.topics
     topics.create_topic("orders")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from headgate.client import Management
+from waiting import LIMIT_S, eventually
 
 PROJECT = Path(__file__).parents[2]
 
@@ -55,3 +59,24 @@ def test_servicebus_shows_what_a_program_of_the_cloud_gets() -> None:
     assert "'10 red ones': a parcel with 5" in lines
     assert "dead letters of 'red': ['0 red ones']" in lines
     assert any(line.startswith("Red 1 0 2 0 0 color = 'red' SET quantity = quantity / 2") for line in lines)
+
+
+def test_the_console_has_traffic_a_failing_rule_and_dead_letters_until_it_is_interrupted() -> None:
+    script = PROJECT / "examples" / "demos" / "console.py"
+    command = [sys.executable, str(script), "--events", "2000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as demo:
+        try:
+            assert demo.stdout is not None
+            said = (re.match(r"console: (http://\S+/) +user (\w+), password (\w+)", line) for line in demo.stdout)
+            address, user, password = next(found for found in said if found).groups()
+            management = Management(address.rstrip("/"), user, password)
+            names = {"dashboard", "orders-only", "expensive"}
+            eventually(lambda: names <= {row["name"] for row in management.consumers() if row["delivered_messages"]})
+            eventually(lambda: management.topics.subscription("orders", "billing")["dead_lettered"])
+            (rule,) = management.topics.subscription("orders", "large")["rules"]
+            assert rule["errors"] > 0 and rule["last_failure_reason"] == "a string does not compare with a number"
+            demo.send_signal(signal.SIGINT)
+            assert demo.stdout.read().splitlines()[-1] == "server stopped"
+            assert demo.wait(LIMIT_S) == 0
+        finally:
+            demo.kill()

@@ -76,7 +76,7 @@ function Console({ session }) {
       </button>
     </header>
     <div class="sidebar" id="navigation" data-open=${isOpen}>
-      <a class="brand" href="#/"><${Mark} />Headgate</a>
+      <header><a class="brand" href="#/"><${Mark} />Headgate</a></header>
       <nav aria-label="Views">
         ${NAVIGATION.map(
           ([group, views]) => html`
@@ -111,11 +111,11 @@ function skip(event) {
 
 function Foot({ session }) {
   const { data } = usePolled("overview", { everyMs: 30_000 })
-  return html`<div class="foot">
+  return html`<footer class="foot">
     <p><bdi>${session.user}</bdi>${session.tags?.length > 0 && html`<span class="note">${session.tags.join(", ")}</span>`}</p>
     <button type="button" class="quiet" onClick=${logout}>Log out</button>
     ${data && html`<p class="note">Headgate ${data.version}</p>`}
-  </div>`
+  </footer>`
 }
 
 /** A page; its module is loaded when it is first opened. */

@@ -196,6 +196,7 @@ function Browse({ stream, search, onWhy }) {
     ${isAsking && !pages.length && html`<${Card}><${Skeleton} lines=${6} /></${Card}>`}
     ${last &&
     html`<${Card} isFlush>
+      <h2 class="sr-only">Messages</h2>
       <${Rows} rows=${rows} stream=${stream} open=${search.open} onWhy=${onWhy} label="Messages" />
       ${rows.length === 0 && html`<${Empty} title=${last.is_end ? "No message matches" : "No match so far"}><p>${last.is_end ? "The stream was looked at to its end." : "The time for one answer was over: look further."}</p></${Empty}>`}
       <div class="table-foot" role="status">
@@ -258,6 +259,7 @@ function Follow({ stream, search, onWhy }) {
     ${state.problem && html`<${Trouble} problem=${state.problem} retry=${again} />`}
     ${state.isOver && html`<p class="stale" role="status">The server ended this. <button type="button" onClick=${again}>Follow again</button></p>`}
     <${Card} isFlush>
+      <h2 class="sr-only">Messages</h2>
       <div class="live" data-live=${!isPaused && !state.problem && !state.isOver}>
         <span class="live-state"><i aria-hidden="true"></i>${isPaused ? "paused" : "live"}</span>
         <${LiveWords} of=${state} />
@@ -356,7 +358,7 @@ class Row extends Component {
     const properties = row.message.properties ?? {}
     const id = `message-${row.offset}`
     const title = properties.subject ?? properties["message-id"] ?? row.body?.text ?? ""
-    return html`<article class="message" role="listitem" data-open=${isOpen}>
+    return html`<div class="message" role="listitem" data-open=${isOpen}>
       <div class="message-line">
         <button type="button" class="quiet message-toggle" aria-expanded=${isOpen} aria-controls=${id} onClick=${this.toggle}>
           <${Icon} name="chevron" /><span class="sr-only">Message </span><span class="message-offset">${exact(row.offset)}</span>
@@ -368,7 +370,7 @@ class Row extends Component {
         <button type="button" class="quiet message-why" onClick=${() => onWhy(row.offset)}>Why not?<span class="sr-only"> Message ${row.offset}</span></button>
       </div>
       <div id=${id}>${isOpen && html`<${Opened} row=${row} stream=${stream} onFilter=${addClause} />`}</div>
-    </article>`
+    </div>`
   }
 }
 

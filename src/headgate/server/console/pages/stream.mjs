@@ -22,7 +22,7 @@ export default function Stream({ stream }) {
     { id: "storage", title: "Storage" },
     { id: "consumers", title: "Consumers", count: consumers.data && readers.length },
     { id: "publishers", title: "Publishers", count: row?.publishers },
-    { id: "bloom", title: "Bloom filter" },
+    { id: "bloom", title: "Chunks and Bloom filter" },
     { id: "settings", title: "Settings" },
   ]
   const tab = useTab(tabs)
@@ -69,23 +69,16 @@ function Storage({ stream }) {
     ${history.data && html`<${Rates} of=${history.data} />`}
     <${Loaded} of=${segments}>
       ${(data) => html`
-        <${Card} title="Segments" note=${segmentNote(data.segments)}>
+        <${Card} title="Segments" note=${segmentNote(data)}>
           <${TimeLine} segments=${data.segments} pins=${data.pinned_by} />
         </${Card}>
-        <div class="grid two">
-          <${Card} title="Chunk sizes" note="how many chunks have at most this size">
-            ${data.chunk_sizes.length
-              ? html`<${Bars} title="Chunks by size" of=${data.chunk_sizes.map((one) => ({ label: `≤ ${bytes(one.up_to_bytes)}`, value: one.chunks, text: exact(one.chunks) }))} />`
-              : html`<${Empty} title="No chunks yet" />`}
-          </${Card}>
           <${Card} title="Retention" note="what may be deleted, and what keeps it">
-            <${Facts} of=${Object.entries(data.retention ?? {}).map(([name, value]) => [titled(name), shownOf(name, value)])} />
+            <p>Keeps ${keeps(data.retention)}.</p>
             ${data.pinned_by.length > 0
               ? html`<h3>Pinned by</h3>
                   <ul class="pins">${data.pinned_by.map((one) => html`<li><span><bdi>${one.name}</bdi> <span class="note">${one.kind}</span></span><span>from offset ${exact(one.offset)}</span></li>`)}</ul>`
               : html`<p class="note">Nothing holds messages back.</p>`}
           </${Card}>
-        </div>
         <${Card} title="Each segment" isFlush><${Segments} of=${data.segments} /></${Card}>
       `}
     </${Loaded}>
@@ -100,9 +93,9 @@ function Rates({ of: { times_ms: times, series } }) {
   </div>`
 }
 
-function segmentNote(segments) {
+function segmentNote({ segments, num_segments: all }) {
   const remote = segments.filter((one) => one.place === "remote").length
-  return `${counted(segments.length, "segment")}${remote ? `, ${remote} in object storage` : ""}`
+  return `${counted(all, "segment")}${all > segments.length ? `, the newest ${exact(segments.length)} of them here` : ""}${remote ? `, ${remote} in object storage` : ""}`
 }
 
 const titled = (name) => {
@@ -118,6 +111,13 @@ function shownOf(name, value) {
   return html`<bdi>${typeof value === "number" ? exact(value) : plain(value)}</bdi>`
 }
 
+const LEGEND = [
+  ["local", "sealed"],
+  ["open", "being written"],
+  ["remote", "in object storage"],
+  ["pinned", "pinned"],
+]
+
 /** Segments as bars over time: width is time, height is size. Each is named to readers of the screen by the table below. */
 function TimeLine({ segments, pins }) {
   const known = segments.filter((one) => one.first_timestamp_ms !== null)
@@ -129,6 +129,8 @@ function TimeLine({ segments, pins }) {
   const step = Math.ceil(known.length / 300)
   const drawn = Array.from({ length: Math.ceil(known.length / step) }, (_, at) => known.slice(at * step, (at + 1) * step))
   const least = Math.min(...pins.map((one) => one.offset))
+  const kindOf = (first, last) => (first.place === "remote" ? "remote" : first.is_open ? "open" : last.next_offset > least ? "pinned" : "local")
+  const kinds = new Set(drawn.map((part) => kindOf(part[0], part.at(-1))))
   return html`
     <div class="time-line" aria-hidden="true">
       ${drawn.map((part) => {
@@ -136,16 +138,15 @@ function TimeLine({ segments, pins }) {
         const left = (100 * (first.first_timestamp_ms - from)) / span
         const width = Math.max(0.3, (100 * (last.last_timestamp_ms - first.first_timestamp_ms)) / span)
         const size = part.reduce((sum, one) => sum + one.size_bytes, 0) / part.length
-        const kind = first.place === "remote" ? "remote" : first.is_open ? "open" : last.next_offset > least ? "pinned" : "local"
         return html`<i
-          data-kind=${kind}
+          data-kind=${kindOf(first, last)}
           title=${`offsets ${exact(first.first_offset)} to ${exact(last.next_offset - 1)}, ${bytes(size)}`}
           style=${{ left: `${Math.min(left, 99.7)}%`, width: `${Math.min(width, 100 - Math.min(left, 99.7))}%`, height: `${Math.max(12, (100 * size) / largest)}%` }}
         ></i>`
       })}
     </div>
     <p class="time-line-ends" aria-hidden="true"><span><${Time} ms=${from} date="always" /></span><span><${Time} ms=${to} date="always" /></span></p>
-    <p class="legend note"><span><i data-kind="local"></i>sealed</span><span><i data-kind="open"></i>being written</span><span><i data-kind="remote"></i>in object storage</span><span><i data-kind="pinned"></i>pinned</span></p>
+    <p class="legend note">${LEGEND.filter(([kind]) => kinds.has(kind)).map(([kind, words]) => html`<span><i data-kind=${kind}></i>${words}</span>`)}</p>
   `
 }
 
@@ -231,16 +232,27 @@ function Bloom({ stream }) {
             <${Meter} label="Chunks read for nothing, measured" share=${measured ?? 0} text=${percent(measured)} tone=${isWorse ? "bad" : undefined} />
             <${Meter} label="Chunks read for nothing, in theory" share=${theoretical ?? 0} text=${percent(theoretical)} />
           </div>
-          <${Facts} of=${[["Filter of a chunk", bytes(data.filter_size_bytes)], ["Filter values in a chunk", valuesOf(data.values_per_chunk)]]} />
+          <${Facts} of=${[["Chunks looked at", exact(data.chunks)], ["Chunks without filter values", percent(data.unfiltered_ratio)], ["Filter of a chunk", bytes(data.filter_size_bytes)], ["Filter values in a chunk", valuesOf(data.values_per_chunk)]]} />
         </${Card}>
         <${Card} title="Advice">
           ${data.advice.length
             ? html`<ul class="advice">${data.advice.map((one) => html`<li><bdi>${one}</bdi></li>`)}</ul>`
             : html`<p>Nothing to improve: the filters are large enough for the values in their chunks.</p>`}
         </${Card}>
+        <${Card} title="Chunk sizes" note="how many of the newest chunks have at most this size">
+          ${data.chunk_sizes.length
+            ? html`<${Bars} title="Chunks by size" of=${withoutEnds(data.chunk_sizes).map((one) => ({ label: `≤ ${bytes(one.up_to_bytes)}`, value: one.chunks, text: exact(one.chunks) }))} />`
+            : html`<${Empty} title="No chunks yet" />`}
+        </${Card}>
       </div>`
     }}
   </${Loaded}>`
+}
+
+/** Without the sizes at both ends that no chunk has. */
+function withoutEnds(sizes) {
+  const has = (one) => one.chunks > 0
+  return sizes.slice(Math.max(0, sizes.findIndex(has)), sizes.findLastIndex(has) + 1)
 }
 
 function valuesOf(given) {

@@ -62,9 +62,17 @@ const COLUMNS = [
 /** The limits of a stream in words. */
 export function keeps(given) {
   const parts = []
-  if (given["max-age"]) parts.push(given["max-age"])
-  if (given["max-length-bytes"]) parts.push(bytes(Number(given["max-length-bytes"])))
-  return parts.join(", at most ") || "everything"
+  if (given["max-age"]) parts.push(ageOf(given["max-age"]))
+  if (given["max-length-bytes"]) parts.push(`at most ${bytes(Number(given["max-length-bytes"]))}`)
+  return parts.join(", ") || "everything"
+}
+
+const UNITS = { Y: "year", M: "month", D: "day", h: "hour", m: "minute", s: "second" }
+
+/** "7D" as "7 days". */
+function ageOf(text) {
+  const [, number, unit] = /^(\d+)([YMDhms])$/.exec(text) ?? []
+  return unit ? `${number}\u00a0${UNITS[unit]}${number === "1" ? "" : "s"}` : text
 }
 
 /** Arguments of a stream from the fields of a form; null where a field is empty. */
@@ -99,7 +107,7 @@ function Create({ onClose }) {
   const create = async () => {
     const limits = argumentsOf(form.element.closest("form"))
     const filterSize = new FormData(form.element.closest("form")).get("filter")
-    const given = { ...limits, "filter-size-bytes": filterSize ? Number(filterSize) : null }
+    const given = { ...limits, "stream-filter-size-bytes": filterSize ? Number(filterSize) : null }
     const kept = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null))
     await ask(named`streams/${name}`, { method: "PUT", query: { only: "new" }, body: { arguments: kept } })
     toast(`Stream ${name} is created.`)

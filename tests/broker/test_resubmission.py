@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from brokers import publish, stored
+from brokers import Background, publish, stored
 from headgate.broker import DeadLetterReason, Job, JobState, Permissions, Resubmission
 from headgate.broker.jobs import ITEMS_A_STEP, MOST_RUNNING
 from headgate.broker.resubmission import ResubmissionTrial
@@ -393,6 +393,24 @@ def test_a_job_ends_with_its_topic(lab: Lab) -> None:
     for _ in range(3):
         lab.turn(after_ms=1_000)
     assert job.state is JobState.FAILED
+
+
+def test_a_job_ends_when_its_topic_is_removed_while_a_worker_decides(lab: Lab) -> None:
+    dead_letters(lab, numbered(3))
+    lab.session.declare_stream("plain", {})
+    worker = lab.worker = Background()
+    lab.restart()
+    job = lab.session.resubmit(RED_LETTERS, Resubmission("plain"))
+    ended: list[JobState] = []
+    job.when_ended = lambda: ended.append(job.state)
+    lab.turn(after_ms=100)
+    assert len(worker.jobs) == 1
+    lab.session.remove_topic("orders")
+    worker.run_one()
+    assert job.state is JobState.FAILED
+    lab.turn(after_ms=100)
+    lab.turn(after_ms=100)
+    assert (ended, job.ended_ms is not None) == ([JobState.FAILED], True)
 
 
 def test_chosen_dead_letters_are_deleted_and_held_ones_stay(lab: Lab) -> None:

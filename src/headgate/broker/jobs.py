@@ -133,7 +133,13 @@ class Jobs:
         """Give each running job a step."""
         elapsed_s = max(0, now_ms - self._ticked_ms) / 1000
         self._ticked_ms = now_ms
-        for job in self.running:
+        for job in self:
+            if job.ended_ms is not None:
+                continue
+            if not job.is_running:
+                # It failed between two ticks, in a part that a worker had.
+                self._end(job, job.state)
+                continue
             limit = ITEMS_A_STEP
             if job.rate_per_s is not None:
                 # What was not used within a second is not made up for.

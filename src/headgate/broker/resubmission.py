@@ -381,15 +381,19 @@ class ResubmissionWork(JobWork):
         decided: list[Decision] = []
 
         def ended(error: BaseException | None) -> None:
-            if error is None and job.is_running:
-                self._resubmitter.move(page, decided[0], lambda moved: self._moved(job, page, decided[0].taken, moved))
-                return
+            try:
+                if error is not None:
+                    raise error
+                if job.is_running:
+                    taken = decided[0].taken
+                    self._resubmitter.move(page, decided[0], lambda moved: self._moved(job, page, taken, moved))
+                    return
+            except HeadgateError as failed:
+                fail(job, failed)
+            except BaseException as failed:
+                job.state, job.error = JobState.FAILED, f"{type(failed).__name__} in the server; its log has more"
+                raise
             self._is_busy = False
-            if isinstance(error, HeadgateError):
-                fail(job, error)
-            elif error is not None:
-                job.state, job.error = JobState.FAILED, f"{type(error).__name__} in the server; its log has more"
-                raise error
 
         self._run(lambda: decided.append(decide()), ended)
 

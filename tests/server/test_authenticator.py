@@ -177,3 +177,22 @@ def test_a_check_that_fails_by_itself_refuses_and_is_logged(caplog: pytest.LogCa
     with caplog.at_level(logging.ERROR):
         assert isinstance(login.answer(Plain("anna", "secret"))[0], AuthenticationError)
     assert "could not be checked" in caplog.text and "secret" not in caplog.text
+
+
+def test_a_token_is_a_password_of_its_user_whatever_the_name_beside_it() -> None:
+    login = Login()
+    _, text = login.users.tokens.create("anna", "", now_ms=login.clock.now_ms())
+    for name in ("", "anna", "guest", "nobody"):
+        assert login.answer(Plain(name, text), ELSEWHERE)[0] == "anna"
+    assert login.users.checks == 0
+    login.users.passwords.pop("anna")
+    assert isinstance(login.answer(Plain("anna", text))[0], AuthenticationError)
+
+
+def test_a_token_goes_no_further_than_its_user_and_a_read_only_one_only_where_it_is_taken() -> None:
+    login = Login()
+    _, of_guest = login.users.tokens.create("guest", "", now_ms=0)
+    assert login.answer(Plain("", of_guest))[0] == "guest"
+    assert isinstance(login.answer(Plain("", of_guest), ELSEWHERE)[0], LoopbackOnlyError)
+    _, reading = login.users.tokens.create("anna", "", now_ms=0, read_only=True)
+    assert isinstance(login.answer(Plain("anna", reading))[0], AuthenticationError)

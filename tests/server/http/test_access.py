@@ -134,6 +134,14 @@ def test_a_session_ends_with_what_it_stands_on(
     assert page.ask("GET", "session")[0] == 401
 
 
+def test_the_default_user_has_sessions_on_this_machine_only(running: RunningServer) -> None:
+    page = Page(running)
+    assert page.ask("POST", "session", {"user": "guest", "password": "guest"})[0] == 200
+    assert page.ask("GET", "session")[0] == 200
+    # A proxy on this machine says where its client is.
+    assert page.ask("GET", "session", X_Forwarded_For="192.0.2.7")[0] == 401
+
+
 def test_sessions_are_idle_from_their_last_request_and_limited_per_user(running: RunningServer) -> None:
     clock = SetClock()
     kept = sessions.Sessions(running.context.broker.users, clock)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import faces
 import pytest
+import python_pages
 
 from headgate.faces import lazy
 
@@ -151,3 +152,8 @@ def test_every_name_of_every_light_face_is_there() -> None:
             package = importlib.import_module(name)
             assert [one for one in face if not hasattr(package, one)] == []
             assert set(face) == set(getattr(package, "__all__", ()))
+
+
+def test_page_of_the_python_packages_is_what_their_faces_offer() -> None:
+    written = (python_pages.PAGES / "python.md").read_text(encoding="utf-8")
+    assert written == python_pages.python_page(), "run: make docs"

@@ -143,6 +143,24 @@ def test_messages_are_looked_at_with_a_filter(page: Page) -> None:
     expect(first.get_by_label("Body in hexadecimal")).to_contain_text("7b 22 6e 75 6d 62 65 72")
 
 
+def test_a_filter_is_checked_while_it_is_typed(page: Page) -> None:
+    go(page, "messages", "events")
+    field = page.get_by_label("Filter", exact=True)
+    look = page.get_by_role("button", name="Look")
+    field.press_sequentially("price > AND region")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(re.compile("found keyword AND, expected a value"))
+    expect(page.locator("pre.caret")).to_have_text("price > AND region\n        ^^^")
+    expect(look).to_be_disabled()
+    accessible(page)
+    field.fill("sys.Label = 'event'")
+    expect(look).to_be_disabled()
+    page.get_by_label("Language of the filter").select_option("servicebus")
+    expect(field).to_have_attribute("aria-invalid", "false")
+    look.click()
+    expect(page.get_by_role("list", name="Messages").get_by_role("listitem")).to_have_count(50)
+
+
 def test_hostile_names_and_bodies_are_shown_as_text(page: Page) -> None:
     go(page, "messages", HOSTILE)
     row = page.get_by_role("list", name="Messages").get_by_role("listitem").first

@@ -543,8 +543,8 @@ export function Chart({ title, times, series, height = 140 }) {
         height,
         legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-        padding: [8, 8, 0, 0],
-        scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 1] } },
+        padding: [8, 26, 0, 0],
+        scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 100] } },
         axes: [
           { ...axis, size: 24, space: 80, values: (_, seconds, __, ___, step) => seconds.map((one) => moment(one * 1000, { date: "never" }).slice(0, step < 60 ? 8 : 5)) },
           { ...axis, size: 62, space: 34, ...(series[0].show === count ? { incrs: WHOLE } : {}), values: (_, values) => values.map((one) => series[0].show(one)) },

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from headgate.broker.environment import run_here
     from headgate.broker.exchanges import Exchanges
-    from headgate.broker.jobs import Job, Jobs, JobState
+    from headgate.broker.jobs import Job, Jobs, JobState, JobWork
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.match_indexes import IndexLag
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics

@@ -159,6 +159,17 @@ class Management:
         query = "" if stream is None else f"?{urlencode({'stream': stream})}"
         return msgspec.json.decode(self._request("GET", f"history{query}"), type=Row)
 
+    def start_spark_job(self, body: Mapping[str, object]) -> str:
+        """Start a back-test or a build on the Spark of the server; gives its id for `topics.job`.
+
+        `body` is as the API has it: `{"kind": "back-test", "stream": "orders", "rules": […]}`.
+        """
+        return str(msgspec.json.decode(self._request("POST", "spark-jobs", msgspec.json.encode(body)))["job"])
+
+    def spark_report(self, job: str) -> list[Row]:
+        """What an ended job of Spark wrote."""
+        return self._list(f"spark-jobs/{quote(job, safe='')}/report")
+
     def pipelines(self) -> list[Row]:
         """The jobs of Spark that reported to the server: the user's own; all for administrators and monitors."""
         return self._list("pipelines")

@@ -163,6 +163,8 @@ class Server:
         self.context.is_started = False
         self.context.listeners.close()
         self._acceptor.stop()
+        for job in self.context.broker.jobs.running:
+            self.context.broker.jobs.cancel(job.id)
         if self._derived_builder is not None:
             await self._derived_builder.stop()
         if self._grpc is not None:

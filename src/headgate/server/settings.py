@@ -193,6 +193,14 @@ class Lookup(_Table, frozen=True):
     makes them."""
 
 
+class Spark(_Table, frozen=True):
+    """Spark for back-tests and builds that users start over HTTP."""
+
+    master: str | None = None
+    """Where these run: `local[2]` (in processes of this machine, at low priority) or a cluster. Default: they are not
+    offered. Needs `headgate[spark]`."""
+
+
 class Filters(_Table, frozen=True):
     """How filters of clients are treated."""
 
@@ -417,6 +425,7 @@ class ServerSettings(_Table, frozen=True):
     storage: Storage = Storage()
     columns: Columns = Columns()
     lookup: Lookup = Lookup()
+    spark: Spark = Spark()
     filters: Filters = Filters()
     servicebus: ServiceBus = ServiceBus()
     rocketmq: RocketMq = RocketMq()

@@ -8,6 +8,7 @@
     why           why a consumer got a message, or did not
     history       the last quarter of an hour, for charts
     pipelines     jobs of Spark that report to the server
+    spark_jobs    back-tests and builds as jobs of Spark
     users         users
     sessions      logging in and out, for the console
     tokens        tokens, for scripts

@@ -9,6 +9,7 @@ from headgate.server.api.lists import list_group
 from headgate.server.api.messages import message_group
 from headgate.server.api.pipelines import pipeline_group
 from headgate.server.api.sessions import session_group
+from headgate.server.api.spark_jobs import spark_job_group
 from headgate.server.api.stream_files import stream_files_group
 from headgate.server.api.streams import stream_group
 from headgate.server.api.tokens import token_group
@@ -32,6 +33,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
         why_group(context),
         *topic_groups(context.broker),
         pipeline_group(context),
+        spark_job_group(context),
         user_group(context),
         session_group(context, access),
         token_group(context),

@@ -52,6 +52,10 @@ class Cursor:
         self._engine.close(self._reader)
         self._log.close()
 
+    def trim(self) -> None:
+        """Free the memory of what was read before the last call: for readers that wait between reads."""
+        self._log.reads.trim()
+
     @property
     def counters(self) -> ScanCounters:
         """Counts of examined, skipped and kept chunks and messages."""

@@ -107,6 +107,9 @@ def test_each_endpoint_answers_as_the_document_says(running: RunningServer, docu
             example = content.get("example", {})
             # Nothing waits for messages here.
             body = json.dumps(example | {"wait_s": 0} if "wait_s" in example else example).encode()
+        if "text/event-stream" in operation["responses"].get("200", {}).get("content", {}):
+            # It has no end.
+            continue
         status, kind, data = ask(running, method, filled(path), body)
         where = f"{method} {filled(path)}: {status} {data[:300]!r}"
         assert str(status) in operation["responses"], where

@@ -25,7 +25,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
     """The groups of one server."""
     return (
         stream_group(context),
-        message_group(context),
+        message_group(context, access),
         language_group(context),
         stream_files_group(context),
         list_group(context),

@@ -5,6 +5,7 @@
     described, ForceQuery               types with a description; a query that several endpoints have
     ANY_USER, ADMINISTRATORS            words for permissions
     RequestRefusedError                 a status and a reason, for refusals that are no errors of the broker
+    Problem, problem_of                 an error as problem details
     Access, Identity                    the users of requests, by password, token or session
     Router                              finds the endpoint of a method and a path; also for commands that work on files
     openapi_document                    the OpenAPI document of groups
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         stored,
     )
     from headgate.server.http.openapi import openapi_document
-    from headgate.server.http.problem import RequestRefusedError
+    from headgate.server.http.problem import Problem, RequestRefusedError, problem_of
     from headgate.server.http.router import Router
     from headgate.server.http.site import application
 else:

@@ -80,6 +80,15 @@ class Access:
         except AuthenticationError as error:
             raise self._unknown(request, str(error)) from error
 
+    def is_still_known(self, identity: Identity) -> bool:
+        """Whether the login of a request that goes on still counts: its session or token, or at least its user."""
+        if identity.session_id is not None:
+            return self.sessions.look(identity.session_id) is not None
+        users = self._context.broker.users
+        if identity.token is not None:
+            return any(token == identity.token for _, token in users.tokens.all(now_ms=self._context.clock.now_ms()))
+        return identity.user in users
+
     async def begin_session(self, request: Request, user: str, password: str) -> Identity:
         """Log a user in, and begin a session. Raises RequestRefusedError."""
         users = self._context.broker.users

@@ -5,7 +5,7 @@ Only these requests may wait, so their number is limited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -125,10 +125,25 @@ def _parts(scope: Scope) -> tuple[str, ...]:
         raise RequestRefusedError(400, f"the path {sent[:200]!r} has bytes that are no UTF-8") from error
 
 
+class _Events(StreamingResponse):
+    """An answer of server-sent events."""
+
+    def __init__(self, stream: EventStream, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(stream.events, status, headers, "text/event-stream")
+        self._on_end = stream.on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until there are no more, or the client has gone."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+
+
 def _response(answer: Answer) -> Response:
     headers = {**_HEADERS, **answer.headers}
     if isinstance(answer.value, EventStream):
-        return StreamingResponse(answer.value.events, answer.status, headers, "text/event-stream")
+        return _Events(answer.value, answer.status, headers)
     if answer.status == 204:
         return Response(status_code=204, headers=headers)
     return _json(answer.value, answer.status, headers, "application/json")

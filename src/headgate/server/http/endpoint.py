@@ -62,10 +62,12 @@ class Answer:
 class EventStream:
     """The value of an answer that goes on: server-sent events, encoded, until the iterator or the client ends.
 
-    A stream does not count as a request that waits; its endpoint limits how many there are.
+    A stream does not count as a request that waits; its endpoint limits how many there are. `on_end` is called when it
+    has ended, also if nothing of it was sent.
     """
 
     events: AsyncIterator[bytes]
+    on_end: Callable[[], None]
 
 
 def stored(value: object, *, is_new: bool) -> Answer:

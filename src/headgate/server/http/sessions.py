@@ -52,17 +52,22 @@ class Sessions:
 
     def find(self, identifier: str) -> Session | None:
         """The session of an id, which is used by this; None if there is none, or it has ended."""
+        session = self.look(identifier)
+        if session is not None:
+            session.used_s = self._clock.monotonic_s()
+            self._sessions.move_to_end(_digest(identifier))
+        return session
+
+    def look(self, identifier: str) -> Session | None:
+        """The same, without using it."""
         key = _digest(identifier)
         session = self._sessions.get(key)
         if session is None:
             return None
-        now_s = self._clock.monotonic_s()
         is_same = session.user in self._users and self._users.get(session.user).password_hash == session.password_hash
-        if not is_same or now_s - session.used_s > IDLE_S:
+        if not is_same or self._clock.monotonic_s() - session.used_s > IDLE_S:
             del self._sessions[key]
             return None
-        session.used_s = now_s
-        self._sessions.move_to_end(key)
         return session
 
     def end(self, identifier: str) -> None:

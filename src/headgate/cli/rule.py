@@ -343,6 +343,7 @@ def _try(
             limits=history.limits,
             last=trying.last,
             samples=trying.samples,
+            others=[each.rule for each in history.rules(subscription)],
         ).as_dict()
     if as_json:
         write_json(found)
@@ -361,6 +362,10 @@ def _write_dry_run(found: dict[str, Any]) -> None:
             "failed_actions": found["failed_actions"],
         }
     )
+    if found["overlaps"]:
+        write_line()
+        overlaps = [(each["rule"], each["messages"], each["first_offset"]) for each in found["overlaps"]]
+        write_table(("also_taken_by", "messages", "first_offset"), overlaps)
     samples = [("matched", each) for each in found["samples"]] + [("failed", each) for each in found["error_samples"]]
     if samples:
         write_line()

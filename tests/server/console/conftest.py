@@ -27,7 +27,7 @@ _ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium): the console is tested in it")
@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with a stream of events, one with a hostile name, and a topic whose rule fails for some messages."""
     everything = {"configure": ".*", "write": ".*", "read": ".*"}

@@ -305,6 +305,10 @@ def test_a_rule_is_tried_before_it_is_there(topic: RunningServer) -> None:
         {"field": "application_properties.color", "before": "red", "after": None},
         {"field": "application_properties.quantity", "before": 6, "after": 12},
     ]
+    (before,) = ask(topic, "GET", RED)[1]["rules"]
+    assert found["overlaps"] == [{"rule": before["name"], "messages": 2, "first_offset": 6}]
+    # Tried under its own name it takes the place of the rule that is there.
+    assert ask(topic, "POST", f"{RED}/rules/{before['name']}/dry-run", {"rule": rule})[1]["overlaps"] == []
     assert ask(topic, "POST", f"{RED}/rules/new/dry-run", {"rule": {"sql": "quantity >"}})[0] == 400
     assert len(ask(topic, "GET", RED)[1]["rules"]) == 1
 

@@ -6,6 +6,7 @@
 //     Chart           lines over time: times in ms, series [{label, values, show (a format)}]
 //     Bars            a small bar chart of counts, such as chunk sizes: [{label, value, text}]
 //     Meter           a share of a whole, with words
+//     Stack           what a whole is made of, in one bar, with a legend: [{label, value, tone?}]
 //     Table           columns [{id, title, value(row), render?(row), isNumber?, isWide?}], rows, keyOf(row). Sorts, filters
 //                     by words and pages; all of it is in the URL, with `id` before its names where a page has two tables
 //     Facts           names and values: [[name, value], …]
@@ -15,6 +16,7 @@
 //     Tabs            tabs [{id, title, count?}] whose choice is in the URL as `tab`; use `useTab(tabs)` for the current one
 //     FilterBox       a filter with a choice of language, checked while typing; the wrong place is underlined, with a caret
 //     Field           label, hint and error around an input: <${Field} label="Name">${(props) => html`<input ...${props} />`}</${Field}>
+//     Check           a tick box with its label;  Pairs  names with values that a form asks for
 //     Dialog          a modal form: title, onClose; <${Confirm} title verb onConfirm onClose /> asks before something is lost
 //     Empty, Skeleton, Trouble       nothing here (and what to do), not answered yet, a Problem with "Try again"
 //     Loaded          one of the three before, or the view: <${Loaded} of=${asked}>${(data) => html`…`}</${Loaded}>
@@ -215,10 +217,10 @@ export function Dialog({ title, onClose, isWide = false, children }) {
 }
 
 /** Ask before something is lost. `onConfirm` may be asynchronous; its Problem is shown. `word` must be typed if given. */
-export function Confirm({ title, verb, word, onConfirm, onClose, children }) {
+export function Confirm({ title, verb, word, isDangerous = true, onConfirm, onClose, children }) {
   const [typed, setTyped] = useState("")
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    <${Form} verb=${verb} isDangerous onSubmit=${onConfirm} onDone=${onClose} isReady=${!word || typed === word}>
+    <${Form} verb=${verb} isDangerous=${isDangerous} onSubmit=${onConfirm} onDone=${onClose} isReady=${!word || typed === word}>
       ${children}
       ${word &&
       html`<${Field} label=${html`Type <strong><bdi>${word}</bdi></strong> to confirm`}>
@@ -263,6 +265,47 @@ export function Field({ label, hint, children }) {
     ${children(props)}
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
   </div>`
+}
+
+export function Check({ label, hint, isChecked, onChange, ...props }) {
+  return html`<div class="field">
+    <label class="check"><input type="checkbox" ...${props} ...${isChecked === undefined ? {} : { checked: isChecked }} onChange=${(event) => onChange?.(event.target.checked)} />${label}</label>
+    ${hint && html`<p class="hint">${hint}</p>`}
+  </div>`
+}
+
+/** Names with values: `of` is a list of [name, text], `onChange(list)`; an empty line is always there to be filled. */
+export function Pairs({ label, hint, of, onChange, name = "Name", value = "Value" }) {
+  const lines = [...of, ["", ""]]
+  const set = (at, part, text) => {
+    const next = lines.map((one, number) => (number === at ? (part === 0 ? [text, one[1]] : [one[0], text]) : one))
+    onChange(next.filter(([first, second], number) => first || second || number < lines.length - 1).filter(([first, second]) => first || second))
+  }
+  return html`<fieldset class="pairs">
+    <legend>${label}</legend>
+    ${lines.map(
+      (one, at) => html`<div class="pair" key=${at}>
+        ${[name, value].map(
+          (title, part) => html`<input aria-label=${`${title} ${at + 1}`} placeholder=${title} value=${one[part]} autocomplete="off" spellcheck=${false} onInput=${(event) => set(at, part, event.target.value)} />`,
+        )}
+      </div>`,
+    )}
+    ${hint && html`<p class="hint">${hint}</p>`}
+  </fieldset>`
+}
+
+/** A plain JSON value as a person types it: numbers, true, false and null are what they look like, the rest is text. */
+export function valueOf(text) {
+  const trimmed = text.trim()
+  return /^(true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?|".*"|\{.*\})$/s.test(trimmed) ? parsedOr(trimmed, text) : text
+}
+
+function parsedOr(text, other) {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return other
+  }
 }
 
 /** Text with a caret under the wrong place, as on the command line. */
@@ -601,6 +644,18 @@ export function Bars({ title, of }) {
       </li>`,
     )}
   </ul>`
+}
+
+/** The parts of a whole in one bar; its numbers are the legend. */
+export function Stack({ title, of }) {
+  const parts = of.filter((one) => one.value > 0)
+  const whole = parts.reduce((sum, one) => sum + one.value, 0)
+  return html`<div class="stack">
+    <span class="stack-track" aria-hidden="true">${parts.map((one) => html`<i data-tone=${one.tone} style=${{ flexGrow: one.value / whole }}></i>`)}</span>
+    <ul class="stack-legend" aria-label=${title}>
+      ${of.map((one) => html`<li data-zero=${!one.value}><i data-tone=${one.tone} aria-hidden="true"></i>${one.label} <b>${one.to && one.value ? html`<a href=${one.to}>${count(one.value)}</a>` : count(one.value)}</b></li>`)}
+    </ul>
+  </div>`
 }
 
 export function Meter({ label, share, text, tone }) {

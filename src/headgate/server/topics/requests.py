@@ -396,6 +396,7 @@ class _TopicRequests:
                 limits=limits,
                 last=body.last,
                 samples=body.samples,
+                others=[each.rule for each in topic.history.rules(version.name)],
             )
         return Answer(found.as_dict())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +12,16 @@ import msgspec
 from headgate.log import OffsetSpecification, Stream
 from headgate.scan import Cursor, ScanBatch, ScanRequest
 from headgate.topic.limits import TopicLimits
-from headgate.topic.model import Subscription, Topic, check_compiles
+from headgate.topic.model import Subscription, Topic, check_compiles, folded
 from headgate.topic.router import Router
-from headgate.topic.rule import Rule
+from headgate.topic.rule import Rule, RuleDefinition
 from headgate.topic.trial.findings import Sample, described
 from headgate.topic.trial.report import TrialReport
 from headgate.topic.trial.request import TrialRequest
 from headgate.topic.trial.trial import Trial
+
+_MOST_OTHERS = 100
+"""Limit: other rules that overlaps are counted with; a subscription may have a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,15 @@ class ChangeSample:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleOverlap:
+    """How many messages another rule of the subscription selects, too, and the first of them."""
+
+    rule: str
+    messages: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
     """The counts of a rule over the messages at the offsets `start … stop`, as in `RuleFindings`."""
 
@@ -52,6 +65,8 @@ class DryRun:
     samples: list[Sample] = field(default_factory=list)
     error_samples: list[Sample] = field(default_factory=list)
     changes: list[ChangeSample] = field(default_factory=list)
+    overlaps: list[RuleOverlap] = field(default_factory=list)
+    """The largest first."""
 
     def as_dict(self) -> dict[str, Any]:
         """The whole as plain values."""
@@ -60,17 +75,30 @@ class DryRun:
 
 
 def dry_run(
-    stream: Stream, rule: Rule, *, topic: str, subscription: str, limits: TopicLimits, last: int, samples: int = 3
+    stream: Stream,
+    rule: Rule,
+    *,
+    topic: str,
+    subscription: str,
+    limits: TopicLimits,
+    last: int,
+    samples: int = 3,
+    others: Sequence[RuleDefinition] = (),
 ) -> DryRun:
     """Try a rule on the messages at the `last` offsets of a topic's stream; `samples` of each kind are shown.
 
+    Overlaps are counted with `others`, at most the first 100; one of the same name is what the rule replaces.
     Nothing is written. `UTC()` is when each message arrived. Raises RuleError for a rule that `limits` or its text do
     not allow, ConfigError for `samples`, LogError. Memory: that of a cursor.
     """
     check_compiles(rule, topic, subscription, limits)
-    request = TrialRequest(Topic(topic, (Subscription(subscription, (rule,)),), limits), stream.name, samples=samples)
+    names = {f"{subscription}/{other.name}": other for other in others if folded(other.name) != folded(rule.name)}
+    beside = dict(itertools.islice(names.items(), _MOST_OTHERS))
+    rules = (rule, *(Rule.of(other, limits=limits.content) for other in beside.values()))
+    request = TrialRequest(_topic_of(topic, subscription, limits, *rules), stream.name, samples=samples)
     trial = Trial(request)
-    router = Router(request.topic, stream=stream.name) if rule.has_action else None
+    alone = _topic_of(topic, subscription, limits, rule)
+    router = Router(alone, stream=stream.name) if rule.has_action else None
     stop = stream.next_offset()
     start = max(stream.first_offset(), stop - last)
     changes: list[ChangeSample] = []
@@ -85,7 +113,8 @@ def dry_run(
                     changed = differences(described(messages.message(row)), described(encoded))
                     changes.append(ChangeSample(int(offsets[row]), int(times[row]), changed))
     findings = trial.take()
-    (found,) = TrialReport(request, findings, start, stop).rules
+    report = TrialReport(request, findings, start, stop)
+    found = report.rules[0]
     return DryRun(
         start,
         stop,
@@ -97,7 +126,16 @@ def dry_run(
         found.samples,
         found.error_samples,
         changes,
+        [
+            RuleOverlap(beside[pair.second].name, pair.messages, pair.first_offset)
+            for pair in report.rule_overlaps
+            if pair.first == f"{subscription}/{rule.name}"
+        ],
     )
+
+
+def _topic_of(topic: str, subscription: str, limits: TopicLimits, *rules: Rule) -> Topic:
+    return Topic(topic, (Subscription(subscription, rules),), limits)
 
 
 def _batches(stream: Stream, start: int, stop: int) -> Iterator[ScanBatch]:

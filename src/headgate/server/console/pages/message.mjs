@@ -42,7 +42,7 @@ function clauseOfMessage({ message }) {
 
 // properties
 
-function Properties({ row, onFilter }) {
+export function Properties({ row, onFilter }) {
   const sections = Object.entries(SECTIONS).filter(([name]) => Object.keys(row.message[name] ?? {}).length)
   if (!sections.length) return html`<p class="note">It has no properties.</p>`
   return html`<div class="sections">
@@ -80,7 +80,7 @@ function Long({ text }) {
 }
 
 /** Control characters by their pictures, so that a NUL is seen; line ends and tabs stay. */
-const visible = (text) =>
+export const visible = (text) =>
   text
     .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
     // Marks of direction are shown, not obeyed.
@@ -88,7 +88,7 @@ const visible = (text) =>
 
 // the body
 
-function Body({ of: body }) {
+export function Body({ of: body }) {
   const [bytesOf, text] = useMemo(() => [body.base64 ? decoded(body.base64) : new Uint8Array(), body.text], [body])
   const json = useMemo(() => parsed(text), [text])
   const ways = [json !== undefined && "JSON", text !== null && "Text", "Hex"].filter(Boolean)

@@ -87,6 +87,24 @@ def test_a_sample_is_spread_evenly_over_all_that_a_turn_reads(writer: Writer, mo
     follower.close()
 
 
+def test_what_a_stream_declares_later_spares_reading_too(tmp_path: Path) -> None:
+    source = "application_properties.color"
+    stream = Stream.create(tmp_path / "s", name="orders", now_ms=0, filter_source=source)
+    blue = Message(b"", application_properties={"color": "blue"}).encode()
+    red = Message(b"", application_properties={"color": "red"}).encode()
+    with Writer.open(stream, now_ms=0) as writer:
+        follower = follower_of(writer)
+        for count in range(3):
+            writer.append([(red, b"red")], now_ms=0, filter_source=source)
+            writer.append([(blue, b"blue")] * 10, now_ms=0, filter_source=source)
+            turn = turn_of(follower)
+            assert turn.matched == 1 and turn.counters.chunks_examined == 2 * (count + 1)
+            assert turn.counters.messages_matched == count + 1
+            assert turn.messages[0]["filter_value"] == "red"
+        assert turn.counters.chunks_skipped == 2
+        follower.close()
+
+
 def test_what_is_shown_is_limited_in_bytes(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "SHOWN_BYTES", 2_000)
     follower = follower_of(writer)

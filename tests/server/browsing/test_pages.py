@@ -82,6 +82,15 @@ def test_a_page_is_limited_in_bytes_and_never_empty_for_it(stream: Stream, monke
     assert [offset for page in all_pages(stream, AMPLE) for offset in offsets(page)] == list(range(TOTAL))
 
 
+def test_filter_values_are_those_of_the_source_that_was_declared_meanwhile(tmp_path: Path) -> None:
+    source = "application_properties.color"
+    opened = Stream.create(tmp_path / "t", name="colors", now_ms=0, filter_source=source)
+    with Writer.open(opened, now_ms=0) as writer:
+        red = Message(b"", application_properties={"color": "red"}).encode()
+        writer.append([(red, b"red")], now_ms=0, filter_source=source)
+        assert [row["filter_value"] for row in page_of(opened).messages] == ["red"]
+
+
 def test_places_are_those_of_the_log(stream: Stream) -> None:
     assert offsets(page_of(stream, "last"))[0] == TOTAL - IN_CHUNK
     assert offsets(page_of(stream, "1970-01-01T00:00:05Z"))[0] == 5 * IN_CHUNK

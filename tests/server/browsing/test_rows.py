@@ -115,7 +115,7 @@ def test_bytes_that_are_no_message_are_shown_with_the_reason() -> None:
     assert row["body"]["kind"] == "malformed" and base64.b64decode(row["body"]["base64"]).endswith(b"cut")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.builds(Message.of_sections, sections, bodies) | st.binary(max_size=200))
 def test_every_message_and_all_bytes_are_json(message: Message | bytes) -> None:
     row = row_of(message)

@@ -10,7 +10,7 @@ import numpy as np
 
 from headgate.clock import Clock
 from headgate.errors import OffsetOutOfRangeError
-from headgate.log import OffsetSpecification, Stream
+from headgate.log import OffsetSpecification, Stream, load_settings
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest, check_start
 from headgate.server.browsing.rows import Row, message_row
 
@@ -68,7 +68,10 @@ class Follower:
         """Raises ConfigError for a place behind the end, LogError."""
         check_start(stream, start, now_ms=now_ms)
         self._stream = stream
+        self._request = request
         self._cursor = Cursor(stream, request, start=start, now_ms=now_ms)
+        self._earlier = ScanCounters()
+        """Of cursors before this one."""
         self._lock = threading.Lock()
 
     def turn(self, clock: Clock, budget_s: float) -> Turn:
@@ -84,15 +87,17 @@ class Follower:
                     sample.add(batch)
                 if self._cursor.at_end or time.perf_counter() - begun_s >= budget_s:
                     break
+            turn.next_offset = self._cursor.next_offset
+            turn.counters = self._earlier.copy()
+            turn.counters.add(self._cursor.counters)
+            self._cursor.trim()
+            self._renew(clock.now_ms())
             settings = self._stream.settings
             turn.matched = sample.matched
             turn.messages = [
                 message_row(encoded, offset=offset, timestamp_ms=timestamp_ms, settings=settings)
                 for offset, timestamp_ms, encoded in sample.kept
             ]
-            turn.next_offset = self._cursor.next_offset
-            turn.counters = self._cursor.counters.copy()
-            self._cursor.trim()
             turn.took_s = time.perf_counter() - begun_s
             return turn
 
@@ -106,6 +111,23 @@ class Follower:
                 raise
             turn.lost += lost
             return None
+
+    def _renew(self, now_ms: int) -> None:
+        """Read on with what the stream declares by now: its source of filter values was known up to some offset."""
+        known = self._stream.settings
+        if known is None or known.filter_source is None:
+            return
+        if any(self._cursor.next_offset < declared.stop for declared in known.declared):
+            return
+        now = load_settings(self._stream.path)
+        if now is None or now.declared == known.declared or now.identity != known.identity:
+            return
+        self._stream = Stream.open(self._stream.path)
+        place = OffsetSpecification.offset(self._cursor.next_offset)
+        renewed = Cursor(self._stream, self._request, start=place, now_ms=now_ms)
+        self._earlier.add(self._cursor.counters)
+        self._cursor.close()
+        self._cursor = renewed
 
     def close(self) -> None:
         """Close the files; waits for the end of a turn that is going on."""

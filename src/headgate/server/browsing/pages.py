@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.clock import Clock
 from headgate.errors import LogError, OffsetOutOfRangeError
-from headgate.log import OffsetSpecification, Stream
+from headgate.log import OffsetSpecification, Stream, StreamSettings, load_settings
 from headgate.scan import Cursor, ScanBatch, ScanCounters, ScanRequest, check_start
 from headgate.server.browsing.rows import Row, message_row
 
@@ -45,6 +45,8 @@ def browse(
     """Read from a place on. Raises ConfigError for a place behind the end, LogError where the read cannot begin."""
     deadline_s = clock.monotonic_s() + budget.seconds
     check_start(stream, start, now_ms=now_ms)
+    # A writer may have declared more since the stream was opened.
+    settings = load_settings(stream.path)
     with Cursor(stream, request, start=start, now_ms=now_ms) as cursor:
         page = Page(cursor.next_offset, counters=cursor.counters)
         while True:
@@ -61,7 +63,7 @@ def browse(
                 page.end_offset, page.error = cursor.next_offset, error
                 return page
             page.end_offset = cursor.next_offset
-            is_full = batch is not None and _add(page, batch, stream, budget)
+            is_full = batch is not None and _add(page, batch, settings, budget)
             if is_full or page.counters.messages_decided >= budget.messages or clock.monotonic_s() >= deadline_s:
                 page.is_end = page.end_offset >= stream.next_offset()
                 return page
@@ -70,7 +72,7 @@ def browse(
                 return page
 
 
-def _add(page: Page, batch: ScanBatch, stream: Stream, budget: Budget) -> bool:
+def _add(page: Page, batch: ScanBatch, settings: StreamSettings | None, budget: Budget) -> bool:
     """Add the messages of a batch, as far as they fit; whether the page is full."""
     for number in range(len(batch)):
         encoded = batch.messages.message(number)
@@ -84,7 +86,7 @@ def _add(page: Page, batch: ScanBatch, stream: Stream, budget: Budget) -> bool:
                 encoded,
                 offset=offset,
                 timestamp_ms=int(batch.timestamps_ms[number]),
-                settings=stream.settings,
+                settings=settings,
             )
         )
         if len(page.messages) >= budget.rows:

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 PROJECT = Path(__file__).parents[1]
 IMAGES = PROJECT / "docs" / "images"
 CHARTS_S = 150
+"""So that charts have something to show."""
 
 _VIEWS = (
     ("console-overview", "#/", 1280, 800, "light"),
@@ -30,14 +31,14 @@ _VIEWS = (
         800,
         "light",
     ),
-    ("console-why", "#/why?name=orders&id=o-19&for=large", 1280, 900, "light"),
-    ("console-why-narrow", "#/why?name=orders&id=o-19&for=large", 360, 760, "dark"),
+    ("console-why", "#/why?name=orders&id=o-7&for=large", 1280, 900, "light"),
+    ("console-why-narrow", "#/why?name=orders&id=o-7&for=large", 360, 760, "dark"),
 )
 
 
 def main() -> None:
     """Start the demo, wait, take the pictures."""
-    command = [sys.executable, str(PROJECT / "examples" / "demos" / "console.py")]
+    command = [sys.executable, str(PROJECT / "examples" / "demos" / "console.py"), "--events", "2000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo, sync_playwright() as playwright:
         try:
             assert demo.stdout is not None
@@ -57,6 +58,7 @@ def main() -> None:
             browser.close()
         finally:
             demo.send_signal(signal.SIGINT)
+            demo.communicate()
 
 
 def _entered(browser: Browser, address: str, user: str, password: str, width: int, height: int, theme: str) -> Page:

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import random
 import signal
 import tempfile
@@ -162,7 +163,7 @@ def traffic(address: str, management: Management, ended: threading.Event) -> Ite
 
 
 def publish(address: str, is_over: Callable[[], bool]) -> None:
-    """A few events and orders a second."""
+    """Some hundred events a second, in waves, and a few orders."""
     chosen = random.Random(2)
     numbers = itertools.count(1_000_000)
     with (
@@ -172,7 +173,8 @@ def publish(address: str, is_over: Callable[[], bool]) -> None:
     ):
         while not is_over():
             kind = chosen.choice(EVENT_TYPES)
-            _send(events, [event(next(numbers), kind, chosen) for _ in range(chosen.randrange(20, 60))])
+            count = round(110 + 90 * math.sin(time.monotonic() / 12)) + chosen.randrange(20)
+            _send(events, [event(next(numbers), kind, chosen) for _ in range(count)])
             _send(orders, [order(next(numbers), chosen) for _ in range(chosen.randrange(1, 4))])
             time.sleep(TICK_S)
 

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headgate.client import Client
 from headgate.message import Message
@@ -31,6 +31,8 @@ _ARGUMENTS = [
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium): the console is tested in it")
+    # Machines of CI are slow at times.
+    expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
         yield browser
@@ -57,7 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def page(browser: Browser, served: RunningServer) -> Iterator[Page]:
     """The console, logged in; at the end nothing was wrong in its program, and nothing hostile had run."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(5_000)
+    context.set_default_timeout(20_000)
     wrong: list[str] = []
     page = entered(context, served, wrong)
     yield page

@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from headgate.client import Client
+from headgate.message import Message
 from server.console.browsing import HOSTILE, PASSWORD, accessible, entered, go
 from server.running import RunningServer
 
@@ -107,8 +109,6 @@ def test_a_stream_is_shown_in_parts(page: Page, tab: str) -> None:
 
 
 def test_consumers_are_listed_with_the_filter_in_force(page: Page, served: RunningServer) -> None:
-    from headgate.client import Client
-
     with (
         Client.connect(f"127.0.0.1:{served.ports['stream']}") as client,
         client.consumer("events", start="first", name=HOSTILE, filter="price > 10", dialect="amqp"),
@@ -141,6 +141,27 @@ def test_messages_are_looked_at_with_a_filter(page: Page) -> None:
     accessible(page, width=360, theme="dark")
     first.get_by_role("button", name="Hex").click()
     expect(first.get_by_label("Body in hexadecimal")).to_contain_text("7b 22 6e 75 6d 62 65 72")
+
+
+def test_new_messages_are_followed_live_until_a_row_is_opened(page: Page, served: RunningServer) -> None:
+    go(page, "messages", HOSTILE)
+    page.get_by_role("button", name="Follow live").click()
+    expect(page.get_by_text("Waiting for messages")).to_be_visible()
+    with Client.connect(f"127.0.0.1:{served.ports['stream']}") as client, client.publisher(HOSTILE) as publisher:
+        row = page.get_by_role("list", name="Newest messages first").get_by_role("listitem").first
+        publisher.send(Message(b"new", subject="first"))
+        publisher.flush()
+        expect(row).to_contain_text("first")
+        row.locator(".message-toggle").click()
+        expect(page.get_by_text("paused", exact=True)).to_be_visible()
+        publisher.send(Message(b"new", subject="second"))
+        publisher.flush()
+        expect(page.get_by_text(re.compile("1.message came since the pause"))).to_be_visible()
+        page.get_by_role("button", name="Go on").click()
+        publisher.send(Message(b"new", subject="third"))
+        publisher.flush()
+        expect(row).to_contain_text("third")
+    accessible(page)
 
 
 def test_a_filter_is_checked_while_it_is_typed(page: Page) -> None:

@@ -587,9 +587,9 @@ export function Chart({ title, times, series, height = 140 }) {
         legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
         padding: [8, 26, 0, 0],
-        scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 100] } },
+        scales: { x: { range: (_, from, to) => [Math.min(from ?? 0, (to ?? 0) - 60), to ?? 0] }, y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.1 : 100] } },
         axes: [
-          { ...axis, size: 24, space: 80, values: (_, seconds, __, ___, step) => seconds.map((one) => moment(one * 1000, { date: "never" }).slice(0, step < 60 ? 8 : 5)) },
+          { ...axis, size: 24, splits: timeSplits, values: (_, seconds) => seconds.map((one) => clock(one, seconds)) },
           { ...axis, size: 62, space: 34, ...(series[0].show === count ? { incrs: WHOLE } : {}), values: (_, values) => values.map((one) => series[0].show(one)) },
         ],
         series: [
@@ -628,6 +628,21 @@ export function Chart({ title, times, series, height = 140 }) {
     </figcaption>
     <div ref=${box} class="plot" role="img" aria-label=${`${title}, the last ${Math.max(1, Math.round(((times[last] ?? 0) - (times[0] ?? 0)) / 60_000))} minutes: ${said}`}></div>
   </figure>`
+}
+
+const STEPS_S = [5, 10, 15, 30, 60, 120, 300, 600]
+const LABEL_PX = 76
+
+/** Where an axis of time has its labels: at whole steps, as many as have room. */
+function timeSplits(plot, _, from, to) {
+  const room = Math.max(1, Math.floor(plot.bbox.width / devicePixelRatio / LABEL_PX))
+  const step = STEPS_S.find((one) => (to - from) / one <= room) ?? Math.ceil((to - from) / room)
+  const first = Math.ceil(from / step)
+  return Array.from({ length: Math.max(0, Math.floor(to / step) - first + 1) }, (_, at) => (first + at) * step)
+}
+
+function clock(second, all) {
+  return moment(second * 1000, { date: "never" }).slice(0, all.some((one) => one % 60) ? 8 : 5)
 }
 
 const most = (values) => values.reduce((found, one) => (one !== null && one > (found ?? -Infinity) ? one : found), null)

@@ -14,7 +14,7 @@ import { Answered } from "./why.mjs"
 
 const LIMIT = 50
 /** Rows that are kept while following. */
-const MOST_ROWS = 150
+const MOST_ROWS = 60
 
 export default function Messages({ stream, query }) {
   if (stream === undefined) return html`<${Choose} />`
@@ -272,7 +272,7 @@ function Follow({ stream, search, onWhy }) {
 }
 
 function added(before, batch, isPaused) {
-  const rows = isPaused ? before.rows : [...batch.messages.toReversed(), ...before.rows].slice(0, MOST_ROWS)
+  const rows = isPaused ? before.rows : [...batch.messages.slice(-MOST_ROWS).toReversed(), ...before.rows].slice(0, MOST_ROWS)
   return {
     ...before,
     rows,
@@ -280,7 +280,7 @@ function added(before, batch, isPaused) {
     shown: before.shown + batch.shown,
     missed: isPaused ? (before.missed ?? 0) + batch.matched : 0,
     sampled: batch.shown < batch.matched ? batch : null,
-    counters: before.counters ? summed([before.counters, batch.counters]) : batch.counters,
+    counters: batch.counters,
     lag: batch.lag,
   }
 }

@@ -46,12 +46,12 @@ function Numbers({ history }) {
     <div class="grid charts">
       ${chart("Messages", [["published_per_s", "published", rate], ["delivered_per_s", "delivered", rate]], "per second")}
       ${chart("Bytes", [["published_bytes_per_s", "published", byteRate], ["delivered_bytes_per_s", "delivered", byteRate]], "per second")}
-      ${chart("Spared by stage 1", [["stage_1_spared_bytes_per_s", "not read", byteRate, "--series-2"]], "chunks skipped by filter value or index")}
-      ${chart("Removed by stage 2", [["stage_2_removed_per_s", "not sent", rate, "--series-2"]], "messages that a filter expression left out")}
+      ${chart("Spared by stage 1", [["stage_1_spared_bytes_per_s", "not read", byteRate, "--series-2"]], "chunks skipped")}
+      ${chart("Removed by stage 2", [["stage_2_removed_per_s", "not sent", rate, "--series-2"]], "by expressions")}
       ${chart("Worst lag", [["worst_lag", "messages behind", count, "--series-3"]], "of all consumers")}
       ${chart("Dead letters", [["dead_letters", "waiting", count, "--bad"]], "in all subscriptions and queues")}
       ${chart("Failing rules", [["rule_failures_per_s", "failures", rate, "--bad"]], "filters and actions")}
-      ${chart("Connections", [["connections", "open", count], ["consumers", "consumers", count], ["held_back_connections", "held back", count]], "held back: the server reads no more for now")}
+      ${chart("Connections", [["connections", "open", count], ["consumers", "consumers", count], ["held_back_connections", "held back", count]], "")}
     </div>
   `
 }
@@ -59,6 +59,7 @@ function Numbers({ history }) {
 /** What changed since the beginning of the history. */
 function Trend({ values, show }) {
   const known = values.filter((one) => one !== null)
+  if (!known.length) return "not measured yet"
   if (known.length < 4) return "measured since just now"
   const mean = (part) => part.reduce((sum, one) => sum + one, 0) / part.length
   const third = Math.max(1, Math.floor(known.length / 3))

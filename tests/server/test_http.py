@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,16 +20,18 @@ from headgate.derived.match_index import FilterRegistry, IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.server import http_server
+from headgate.server import http_server, listings
 from headgate.server.http import application
+from headgate.server.http.access import LOGINS_PER_ADDRESS
 from headgate.server.http.dispatcher import REQUESTS
 from headgate.server.transport import Peer
+from server.http.test_access import Page
 from server.links import FakeLink
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S, until_closed
 
 GUEST = ("guest", "guest")
-AS_GUEST = b"Host: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+AS_GUEST = b"Host: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
 
 
 @pytest.fixture
@@ -374,23 +377,53 @@ class SlowAuthenticator:
     def authenticate(self, link: object, credentials: object, then: Callable[[str], None], **_given: object) -> None:
         self.waiting.append(then)
 
+    def is_from_elsewhere(self, peer: Peer, user: str) -> bool:
+        return False
+
     def answer(self) -> None:
         for then in self.waiting:
             then("guest")
 
 
-@pytest.mark.slow
-def test_requests_that_wait_are_limited_and_health_is_not(tmp_path: Path) -> None:
+def test_requests_of_users_that_wait_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, waiting = threading.Event(), []
+
+    async def wait(_context: object) -> None:
+        waiting.append(1)
+        while not answered.is_set():
+            await asyncio.sleep(0.01)
+
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 2.0}))
-        given, slow = running.context.authenticator, SlowAuthenticator()
-        running.context.authenticator = cast(Any, slow)
+        running = stack.enter_context(running_server(tmp_path, handlers={}))
+        monkeypatch.setattr(listings, "counted", wait)
         asking = []
         for _ in range(REQUESTS):
             asking.append(client := stack.enter_context(connected(running)))
-            client.sendall(b"GET /api/streams HTTP/1.1\r\nConnection: close\r\n" + AS_GUEST + b"\r\n")
-        running.until(lambda: len(slow.waiting) == REQUESTS)
+            client.sendall(b"GET /api/offsets HTTP/1.1\r\nConnection: close\r\n" + AS_GUEST + b"\r\n")
+            running.until(lambda: len(waiting) == len(asking))
         assert request(running, "/api/streams", user=GUEST)[0] == 503
+        assert Page(running).ask("POST", "session", {"user": "guest", "password": "guest"})[0] == 200
+        answered.set()
+        for client in asking:
+            assert b"200 OK" in until_closed(client)
+        assert request(running, "/api/streams", user=GUEST)[0] == 200
+
+
+@pytest.mark.slow
+def test_logins_that_wait_are_limited_and_hold_up_no_session_and_no_health(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 2.0}))
+        session = Page(running)
+        assert session.ask("POST", "session", {"user": "guest", "password": "guest"})[0] == 200
+        given, slow = running.context.authenticator, SlowAuthenticator()
+        running.context.authenticator = cast(Any, slow)
+        asking = []
+        for _ in range(LOGINS_PER_ADDRESS):
+            asking.append(client := stack.enter_context(connected(running)))
+            client.sendall(b"GET /api/streams HTTP/1.1\r\nConnection: close\r\n" + AS_GUEST + b"\r\n")
+        running.until(lambda: len(slow.waiting) == LOGINS_PER_ADDRESS)
+        assert request(running, "/api/streams", user=GUEST)[0] == 503
+        assert session.ask("GET", "streams")[0] == 200
         assert request(running, "/health/live")[0] == 200
         # It comes later than them, and when it is cut off they were looked at.
         with connected(running) as silent:

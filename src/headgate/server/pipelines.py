@@ -12,7 +12,11 @@ from headgate.client import PipelineReport
 from headgate.errors import AccessRefusedError, PreconditionFailedError
 
 MOST_PIPELINES = 200
-"""Limit: pipelines that are kept; the one that has not reported for the longest time goes first."""
+KEPT_BYTES = 32 << 20
+"""Limits of all pipelines; beyond them the one that has not reported for the longest time goes."""
+PIPELINES_PER_USER = 50
+BYTES_PER_USER = 8 << 20
+"""Limits of the pipelines of one user, so that nobody's reports push out those of others."""
 MOST_PARTS = 1000
 MOST_RULES = 10_000
 """Limits: parts of one report, and rules of all its parts."""
@@ -24,9 +28,11 @@ _POINT_MS = 5000
 @dataclass(slots=True)
 class _Pipeline:
     user: str
-    report: PipelineReport
     first_ms: int
-    reported_ms: int
+    reported_ms: int = 0
+    state: str = ""
+    parts: bytes = b""
+    """As JSON: a report takes several times as much memory as objects, and a list of many would hold up the loop."""
     points: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_POINTS))
     """Time and rows of all parts, at least five seconds apart."""
 
@@ -50,13 +56,22 @@ class Pipelines:
             self._all[name] = known
             raise AccessRefusedError(f"pipeline {name!r} is reported by another user; report under another name")
         if known is None:
-            known = _Pipeline(user, report, now_ms, now_ms)
-        known.report, known.reported_ms = report, now_ms
+            known = _Pipeline(user, now_ms)
+        known.reported_ms, known.state, known.parts = now_ms, report.state.value, msgspec.json.encode(report.parts)
         if not known.points or now_ms - known.points[-1][0] >= _POINT_MS:
             known.points.append((now_ms, sum(part.rows for part in report.parts)))
         self._all[name] = known
-        if len(self._all) > MOST_PIPELINES:
-            del self._all[next(iter(self._all))]
+        own = [each for each, pipeline in self._all.items() if pipeline.user == user]
+        self._make_room(own, PIPELINES_PER_USER, BYTES_PER_USER)
+        self._make_room(list(self._all), MOST_PIPELINES, KEPT_BYTES)
+
+    def _make_room(self, names: list[str], most: int, most_bytes: int) -> None:
+        """Forget the first of some pipelines until the others are within the limits."""
+        size_bytes = sum(len(self._all[name].parts) for name in names)
+        for number, name in enumerate(names):
+            if len(names) - number <= most and size_bytes <= most_bytes:
+                return
+            size_bytes -= len(self._all.pop(name).parts)
 
     def rows(self, user: str, *, sees_all: bool) -> Iterator[dict[str, object]]:
         """The pipelines of a user, or all, the last reported first."""
@@ -67,6 +82,7 @@ class Pipelines:
                     "user": pipeline.user,
                     "first_reported_ms": pipeline.first_ms,
                     "reported_ms": pipeline.reported_ms,
-                    **msgspec.to_builtins(pipeline.report),
+                    "state": pipeline.state,
+                    "parts": msgspec.Raw(pipeline.parts),
                     "points": [{"timestamp_ms": at, "rows": rows} for at, rows in pipeline.points],
                 }

@@ -223,7 +223,23 @@ def test_it_ends_with_the_right_to_read_and_with_the_stream(follow: Follow, runn
     assert (event, problem["status"]) == ("error", 403) and "anna" in problem["detail"]
     other = follow()
     assert ask(running, "DELETE", "/api/streams/orders?force=true")[0] == 200
-    assert other.next()[0] == "error" and other.lines() == []
+    event, problem = other.next()
+    assert (event, problem["status"], other.lines()) == ("error", 404, [])
+    # Where the files were is nothing for users.
+    assert problem["detail"] == "orders: the stream was deleted"
+
+
+def test_a_request_for_the_head_only_is_answered_and_follows_nothing(running: RunningServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", running.ports["http"], timeout=LIMIT_S)
+    try:
+        for _ in range(2):
+            connection.request("HEAD", "/api/streams/orders/follow", headers=basic())
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+            answer.read()
+    finally:
+        connection.close()
+    eventually(lambda: not open_segments())
 
 
 def test_followers_are_limited_and_leave_with_their_clients(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,21 @@ def test_the_default_user_has_sessions_on_this_machine_only(running: RunningServ
     assert page.ask("GET", "session")[0] == 200
     # A proxy on this machine says where its client is.
     assert page.ask("GET", "session", X_Forwarded_For="192.0.2.7")[0] == 401
+
+
+def test_a_page_whose_name_was_made_to_mean_this_machine_is_not_the_default_user(running: RunningServer) -> None:
+    port = running.ports["http"]
+    guest = {"user": "guest", "password": "guest"}
+    for host in (f"evil.example:{port}", "localhost.evil.example", f"127.0.0.1.evil.example:{port}", "evillocalhost"):
+        page, as_own = Page(running), {"Host": host, "Origin": f"http://{host}"}
+        assert page.ask("POST", "session", guest, **as_own)[0] == 401 and not page.cookie
+        assert page.ask("GET", "session", Host=host, **GUEST)[0] == 401
+        # Those who may come from anywhere may use any name.
+        assert page.ask("POST", "session", PASSWORD, **as_own)[0] == 200
+    for host in ("localhost", f"LOCALHOST.:{port}", f"[::1]:{port}", f"127.0.0.1:{port}", socket.gethostname()):
+        page = Page(running)
+        assert page.ask("POST", "session", guest, Host=host, Origin=f"http://{host}")[0] == 200, host
+        assert page.ask("GET", "session", Host="evil.example")[0] == 401
 
 
 def test_sessions_are_idle_from_their_last_request_and_limited_per_user(running: RunningServer) -> None:

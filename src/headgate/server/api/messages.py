@@ -15,7 +15,13 @@ import msgspec
 
 from headgate.broker import Broker, BrokerStream, Permission
 from headgate.derived import sources_of
-from headgate.errors import AccessRefusedError, HeadgateError, LogError
+from headgate.errors import (
+    AccessRefusedError,
+    HeadgateError,
+    LogError,
+    StreamNotFoundError,
+    StreamReplacedError,
+)
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import OffsetSpecification
@@ -259,6 +265,9 @@ class _Following:
                 with stream.guarded():
                     async with self._reading:
                         turn = await asyncio.to_thread(follower.turn, clock, BUDGET_S)
+            except (StreamNotFoundError, StreamReplacedError):
+                yield _error(Problem.of(404, f"{stream.name}: the stream was deleted"))
+                return
             except HeadgateError as error:
                 yield _error(problem_of(error))
                 return

@@ -27,7 +27,8 @@ def pipeline_group(context: ServerContext) -> Group:
             Endpoint(
                 "PUT",
                 "pipelines/{pipeline}",
-                "Says how a job of Spark goes. A name belongs to the first user that reports it.",
+                "Says how a job of Spark goes. A name belongs to the first user that reports it; the last 50 of each "
+                "user are kept, with at most 8 MiB.",
                 requests.reported,
                 body=PipelineReport,
                 example={

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
+import socket
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -18,6 +21,7 @@ from starlette.requests import Request
 from headgate.broker import Token
 from headgate.errors import AuthenticationError
 from headgate.protocols.sasl import Credentials, Plain
+from headgate.server.connections import ip_address
 from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
 from headgate.server.http.problem import RequestRefusedError
@@ -27,6 +31,11 @@ from headgate.server.transport import Peer
 
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
 _COOKIE = "headgate-session"
+_PORT = re.compile(r":[0-9]*$")
+
+LOGINS = 64
+LOGINS_PER_ADDRESS = 32
+"""Limits: logins that wait for their answer at a time. They hold up no request that is logged in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,8 @@ class Access:
         self._context = context
         self._event_loop = event_loop
         self.sessions = Sessions(context.broker.users, context.clock)
+        self._logins: Counter[str] = Counter()
+        """How many are being checked, or are refused after a delay, by the address that they come from."""
 
     async def identity(self, request: Request) -> Identity:
         """Who a request comes from. Raises RequestRefusedError."""
@@ -132,7 +143,7 @@ class Access:
         session = None if identifier is None else self.sessions.find(identifier)
         if session is None:
             raise self._unknown(request, "give a user and a password (HTTP Basic), a token (Bearer), or log in")
-        if self._context.authenticator.is_from_elsewhere(peer_of(request), session.user):
+        if self._context.authenticator.is_from_elsewhere(_peer(request), session.user):
             raise self._unknown(request, "Login was refused")
         return Identity(session.user, session_id=identifier)
 
@@ -148,12 +159,43 @@ class Access:
             if not answer.done():
                 answer.set_result(result)
 
-        caller = _Caller(peer_of(request), self._event_loop)
-        self._context.authenticator.authenticate(caller, credentials, answered, takes_read_only=True)
-        result = await answer
+        peer = _peer(request)
+        if self._logins[peer.host] >= LOGINS_PER_ADDRESS or self._logins.total() >= LOGINS:
+            raise RequestRefusedError(503, "too many logins are being checked, ask again later")
+        self._logins[peer.host] += 1
+        try:
+            caller = _Caller(peer, self._event_loop)
+            self._context.authenticator.authenticate(caller, credentials, answered, takes_read_only=True)
+            result = await answer
+        finally:
+            self._logins[peer.host] -= 1
+            # Addresses without any are forgotten.
+            self._logins += Counter()
         if isinstance(result, AuthenticationError):
             raise result
         return result
+
+
+def _peer(request: Request) -> Peer:
+    """The peer; it counts as this machine only if it calls this machine by its own name.
+
+    Otherwise any page could log in as the default user: a name of the page's own site that is made to mean 127.0.0.1
+    makes its requests come from this machine, and from the page that they go to, for all that the browser says.
+    """
+    peer = peer_of(request)
+    return replace(peer, is_loopback=peer.is_loopback and _is_name_of_this_machine(request.headers.get("host", "")))
+
+
+def _is_name_of_this_machine(host: str) -> bool:
+    """Whether a `Host` is a name of this machine, or an address, which no other site has as its name."""
+    name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
+    if name in ("", "localhost", socket.gethostname().lower()) or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _cookie_name(request: Request) -> str:

@@ -5,7 +5,7 @@ Only these requests may wait, so their number is limited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -15,15 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.broker import Actor, Audit
 from headgate.errors import HeadgateError
-from headgate.server.http.access import Access
-from headgate.server.http.endpoint import Answer, Call, EventStream, Group
+from headgate.server.http.access import Access, Identity
+from headgate.server.http.endpoint import Answer, Call, Endpoint, EventStream, Group
 from headgate.server.http.openapi import document_endpoint
 from headgate.server.http.problem import MEDIA_TYPE, Problem, RequestRefusedError, problem_of
 from headgate.server.http.router import Router
 from headgate.server.http_server import body_of, peer_of
 
 REQUESTS = 64
-"""Limit: requests under `/api` at a time."""
+"""Limit: requests of users under `/api` at a time; logins have a limit of their own."""
 QUERY_BYTES = 16_384
 """Limit of a path with its query."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -48,15 +48,7 @@ class Dispatcher:
         except RequestRefusedError as refused:
             await self._refusal((), refused.problem, refused.headers)(scope, receive, send)
             return
-        if self._requests >= REQUESTS:
-            busy = RequestRefusedError(503, f"{REQUESTS} requests are being answered, ask again later")
-            response = self._refusal(path, busy.problem, busy.headers)
-        else:
-            self._requests += 1
-            try:
-                response = await self._answer(request, path)
-            finally:
-                self._requests -= 1
+        response = await self._answer(request, path)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, path: tuple[str, ...]) -> Response:
@@ -74,12 +66,26 @@ class Dispatcher:
             return self._refusal(path, problem, allowed)
 
     async def _called(self, request: Request, path: tuple[str, ...]) -> Answer:
-        query = request.scope["query_string"]
-        if len(request.scope["raw_path"]) + len(query) > QUERY_BYTES:
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > QUERY_BYTES:
             raise RequestRefusedError(414, f"path and query are longer than {QUERY_BYTES} bytes")
         endpoint, names = self._router.find("GET" if request.method == "HEAD" else request.method, path)
         self._access.check_origin(request)
-        identity = await self._access.identity(request) if endpoint.needs_login else None
+        if not endpoint.needs_login:
+            return await self._handled(request, endpoint, names, None)
+        # Not counted until its user is known: nobody else's wrong passwords keep users out.
+        identity = await self._access.identity(request)
+        if self._requests >= REQUESTS:
+            raise RequestRefusedError(503, f"{REQUESTS} requests are being answered, ask again later")
+        self._requests += 1
+        try:
+            return await self._handled(request, endpoint, names, identity)
+        finally:
+            self._requests -= 1
+
+    async def _handled(
+        self, request: Request, endpoint: Endpoint, names: dict[str, str], identity: Identity | None
+    ) -> Answer:
+        """The answer of an endpoint to a user, who may not do everything with it."""
         if identity is not None and endpoint.changes:
             if identity.token is not None and identity.token.read_only:
                 raise RequestRefusedError(403, "the token is for reading only")
@@ -89,7 +95,7 @@ class Dispatcher:
         if body is None:
             raise RequestRefusedError(413, f"the body is longer than {endpoint.body_bytes} bytes")
         peer = peer_of(request)
-        parameters = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+        parameters = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         call = Call(
             "" if identity is None else identity.user,
             names,
@@ -134,10 +140,17 @@ class _Events(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until there are no more, or the client has gone."""
+        if scope["method"] == "HEAD":
+            self.body_iterator = _no_events()
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._on_end()
+
+
+async def _no_events() -> AsyncIterator[bytes]:
+    return
+    yield b""
 
 
 def _response(answer: Answer) -> Response:

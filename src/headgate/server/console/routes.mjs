@@ -17,6 +17,12 @@ const ROUTES = [
   { path: ["rocketmq"], title: "Consumer groups", load: () => import("./pages/rocketmq.mjs") },
   { path: ["rocketmq", "groups", ":group"], title: "Consumer group", load: () => import("./pages/group.mjs") },
   { path: ["rocketmq", "topics", ":topic"], title: "Topic of RocketMQ", load: () => import("./pages/message_topic.mjs") },
+  { path: ["pipelines"], title: "Pipelines", load: () => import("./pages/pipelines.mjs") },
+  { path: ["pipelines", ":pipeline"], title: "Pipeline", load: () => import("./pages/pipelines.mjs") },
+  { path: ["connections"], title: "Connections", load: () => import("./pages/connections.mjs") },
+  { path: ["users"], title: "Users", load: () => import("./pages/users.mjs") },
+  { path: ["tokens"], title: "Tokens", load: () => import("./pages/tokens.mjs") },
+  { path: ["audit"], title: "Audit", load: () => import("./pages/audit.mjs") },
   { path: ["why"], title: "Why not?", load: () => import("./pages/why.mjs") },
   { path: ["consumers"], title: "Consumers", load: () => import("./pages/consumers.mjs") },
 ]
@@ -34,6 +40,16 @@ export const NAVIGATION = [
       { title: "Consumer groups", icon: "groups", parts: ["rocketmq"] },
       { title: "Consumers", icon: "consumers", parts: ["consumers"] },
       { title: "Why not?", icon: "why", parts: ["why"] },
+    ],
+  ],
+  [
+    "Operation",
+    [
+      { title: "Pipelines", icon: "pipelines", parts: ["pipelines"] },
+      { title: "Connections", icon: "connections", parts: ["connections"] },
+      { title: "Users", icon: "users", parts: ["users"], tag: "administrator" },
+      { title: "Tokens", icon: "tokens", parts: ["tokens"] },
+      { title: "Audit", icon: "audit", parts: ["audit"], tag: "administrator" },
     ],
   ],
 ]

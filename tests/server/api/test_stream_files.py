@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.client import Management
+from headgate.client import Client, Management
 from headgate.errors import AccessRefusedError, ResourceNotFoundError
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
+from headgate.message import Message
 from server.running import running_server
 
 
@@ -38,3 +39,29 @@ def test_segments_and_filters_are_those_of_the_files(tmp_path: Path) -> None:
             anna.segments("hidden")
         with pytest.raises(ResourceNotFoundError, match="orders"):
             anna.bloom("orderz")
+
+
+def test_only_who_skips_chunks_and_looks_at_messages_measures_the_filters(tmp_path: Path) -> None:
+    """A consumer with an expression alone reads chunks without a match, too, and that says nothing of Bloom filters."""
+    user = {"name": "anna", "password": "secret", "permissions": {"configure": ".*", "write": ".*", "read": ".*"}}
+    with running_server(tmp_path, user=[user], stream=[{"name": "orders"}]) as running:
+        anna = Management(f"http://127.0.0.1:{running.ports['http']}", "anna", "secret")
+        address = f"127.0.0.1:{running.ports['stream']}"
+        with Client.connect(address, user="anna", password="secret") as client:
+            with client.publisher("orders", filter_value=_subject) as publisher:
+                for value in (b"a", b"b", b"a", b"b"):
+                    publisher.send_many([Message(value, subject=value.decode())])
+                    publisher.flush()
+            with client.consumer("orders", start="first", filter="p.subject = 'b'", dialect="amqp") as consumer:
+                assert consumer.next(10) is not None
+                assert anna.bloom("orders")["measured_false_positives"] is None
+            with client.consumer(
+                "orders", start="first", filter_values=["a"], filter="p.subject = 'a'", dialect="amqp"
+            ) as consumer:
+                assert consumer.next(10) is not None
+                assert consumer.next(10) is not None
+                assert anna.bloom("orders")["measured_false_positives"] == 0
+
+
+def _subject(message: Message) -> bytes:
+    return str((message.properties or {})["subject"].value).encode()

@@ -70,7 +70,7 @@ class RuleFailures:
             if found is not None and last is not None:
                 logger.warning(
                     "rule %r of subscription %r of topic %r gives no copy of the message at offset %d: %s; this is "
-                    "told once, `headgate rule ls` counts",
+                    "logged once, `headgate rule ls` shows how often it fails",
                     rule.name,
                     found.version.name,
                     self._stream.name,
@@ -79,7 +79,7 @@ class RuleFailures:
                 )
         more = len(failed) - _FAILURES_TOLD
         if more > 0:
-            logger.warning("%d more rules of topic %r failed; `headgate rule ls` counts", more, self._stream.name)
+            logger.warning("%d more rules of topic %r failed; `headgate rule ls` shows how often", more, self._stream.name)
 
     # their dead letters
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headgate.broker import Broker, BrokerStream, arguments_declared
+from headgate.broker import Broker, BrokerStream, ReadingCounters, arguments_declared
 from headgate.log import FilterStatistics, StreamInfo, filter_statistics, stream_info
 from headgate.server import listings as lists
 from headgate.server.api.answers import Row
@@ -61,8 +61,9 @@ class BloomAnswer(msgspec.Struct, frozen=True):
     """The Bloom filters of the newest `chunks`.
 
     `theoretical_false_positives` is the share of chunks that these filters let be read in vain, by their bits;
-    `measured_false_positives` is what readers with filter values met since the server opened the stream, null before.
-    Values are null where no chunk has a filter.
+    `measured_false_positives` is what connected consumers met that skip chunks and have a filter expression: the share
+    of chunks without a match that they read. Chunks that have the value, but nothing that the expression keeps, are
+    among these. It is null without such consumers. Values are null where no chunk has a filter.
     """
 
     filter_size_bytes: int
@@ -168,8 +169,6 @@ def _pins(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Iterator[Pi
 
 
 def _bloom_answer(broker: Broker, stream: BrokerStream, found: FilterStatistics) -> BloomAnswer:
-    read = stream.reading(consumer for _, consumer in lists.consumers(broker) if consumer.stream == stream.name).scan
-    in_vain, without = read.chunks_without_match, read.chunks_skipped + read.chunks_without_match
     settings = stream.stream.settings
     return BloomAnswer(
         found.filter_size_bytes,
@@ -179,7 +178,22 @@ def _bloom_answer(broker: Broker, stream: BrokerStream, found: FilterStatistics)
         found.values_per_chunk,
         found.fill,
         found.false_positives,
-        in_vain / without if read.chunks_skipped else None,
+        _measured_false_positives(broker, stream),
         found.unfiltered,
         found.advice(),
     )
+
+
+def _measured_false_positives(broker: Broker, stream: BrokerStream) -> float | None:
+    """Of chunks without a match the share that was read, by consumers that test Bloom filters and look at messages.
+
+    A consumer that skips nothing reads every chunk, and one without an expression does not see that a chunk has no match:
+    counters of these would be taken for failures of the Bloom filters.
+    """
+    read = ReadingCounters.of(
+        consumer
+        for _, consumer in lists.consumers(broker)
+        if consumer.stream == stream.name and consumer.options.filter is not None and consumer.counters.chunks_skipped
+    ).scan
+    without = read.chunks_skipped + read.chunks_without_match
+    return read.chunks_without_match / without if without else None

@@ -32,7 +32,6 @@ const COLUMNS = [
   {
     id: "name",
     title: "Stream",
-    isWide: true,
     value: (row) => row.name,
     render: (row) => html`<a href=${href(["streams", row.name])}><bdi>${row.name}</bdi></a>
       ${row.error && html` <${Badge} tone="bad">damaged</${Badge}><small class="under"><bdi>${row.error}</bdi></small>`}

@@ -71,6 +71,8 @@ def test_streams_are_found_created_and_deleted(page: Page) -> None:
     table = page.get_by_role("table", name="streams")
     expect(table.get_by_role("link", name=HOSTILE, exact=True)).to_be_visible()
     accessible(page)
+    word = table.get_by_text("everything", exact=True).first
+    assert word.evaluate("node => node.getClientRects().length") == 1, "a word is broken although there is room"
     table.get_by_role("button", name="Messages", exact=True).click()
     expect(table.get_by_role("columnheader", name="Messages").first).to_have_attribute("aria-sort", "descending")
     expect(table.get_by_role("row").nth(1)).to_contain_text("events")

@@ -60,6 +60,8 @@ function filterText(row) {
 }
 
 export function FilterInForce({ of: row }) {
+  // A receiver has no place in the stream: it gets what its subscription or queue has.
+  if (row.next_offset === null) return html`<span class="note">what its subscription or queue has</span>`
   if (!row.filter && !row.filter_values?.length) return html`<span class="note">none: every message</span>`
   return html`
     ${row.filter && html`<code class="filter-text-shown"><bdi>${row.filter}</bdi></code>`}

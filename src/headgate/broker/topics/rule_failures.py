@@ -79,7 +79,9 @@ class RuleFailures:
                 )
         more = len(failed) - _FAILURES_TOLD
         if more > 0:
-            logger.warning("%d more rules of topic %r failed; `headgate rule ls` shows how often", more, self._stream.name)
+            logger.warning(
+                "%d more rules of topic %r failed; `headgate rule ls` shows how often", more, self._stream.name
+            )
 
     # their dead letters
 

@@ -187,8 +187,8 @@ def _bloom_answer(broker: Broker, stream: BrokerStream, found: FilterStatistics)
 def _measured_false_positives(broker: Broker, stream: BrokerStream) -> float | None:
     """Of chunks without a match the share that was read, by consumers that test Bloom filters and look at messages.
 
-    A consumer that skips nothing reads every chunk, and one without an expression does not see that a chunk has no match:
-    counters of these would be taken for failures of the Bloom filters.
+    A consumer that skips nothing reads every chunk, and one without an expression does not see that a chunk has no
+    match: what these count says nothing of the filters.
     """
     read = ReadingCounters.of(
         consumer

@@ -59,7 +59,7 @@ function RuleCard({ topic, subscription, rule }) {
     <${RuleText} of=${rule} />
     <${Stats}>
       <${Stat} label="Matched" value=${count(rule.matched)} />
-      <${Stat} label="Filter failed" value=${count(rule.errors)} tone=${rule.errors ? "bad" : undefined} note=${rule.errors === null && rule.matched ? "not counted: its topic has more than 250 rules" : undefined} />
+      <${Stat} label="Filter failed" value=${count(rule.errors)} tone=${rule.errors ? "bad" : undefined} note=${rule.errors === null && rule.matched ? "not counted in a topic with so many rules" : undefined} />
       <${Stat} label="Action failed" value=${count(rule.failed_actions)} tone=${rule.failed_actions ? "bad" : undefined} />
     </${Stats}>
     ${rule.last_failure_reason !== null &&

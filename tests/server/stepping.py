@@ -28,6 +28,9 @@ class SteppedLoop:
         self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.timers: list[Timer] = []
 
+    def set_default_executor(self, executor: object) -> None:
+        """Nothing reads files."""
+
     def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         self.calls.append((call, arguments))
 

@@ -21,6 +21,7 @@ from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
 from headgate.server import http_server, listings
+from headgate.server.api import messages, why
 from headgate.server.http import application
 from headgate.server.http.access import LOGINS_PER_ADDRESS
 from headgate.server.http.dispatcher import REQUESTS
@@ -366,6 +367,17 @@ def test_a_client_that_does_not_take_its_answers_is_cut_off(tmp_path: Path) -> N
     ):
         while True:
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+
+
+def test_requests_that_read_files_do_not_wait_for_those_that_are_slow(tmp_path: Path) -> None:
+    held = threading.Event()
+    with running_server(tmp_path, handlers={}) as running:
+        try:
+            for _ in range(messages.READS + messages.READERS + why.QUESTIONS):
+                running.call(running.loop.run_in_executor, None, held.wait)
+            assert request(running, "/api/languages", user=GUEST)[0] == 200
+        finally:
+            held.set()
 
 
 class SlowAuthenticator:

@@ -382,8 +382,14 @@ class Session:
 
         Raises ResourceNotFoundError, AccessRefusedError, LogError.
         """
-        topic = self._parts.topics.get(name.topic)
-        self._check(Permission.READ, str(topic.subscriptions.named(name)))
+        try:
+            topic = self._parts.topics.get(name.topic)
+            created = topic.subscriptions.named(name)
+        except ResourceNotFoundError:
+            # Who may not read it does not learn that it is not there.
+            self._check(Permission.READ, str(name))
+            raise
+        self._check(Permission.READ, str(created))
         return topic
 
     def subscription_of(self, queue: str) -> SubscriptionName | None:

@@ -24,6 +24,9 @@ from headgate.server.transport import T
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 WORKERS = 2
+READERS = 32
+"""Threads for requests over HTTP that read files: more than all limits on such requests allow, so that none waits for
+others. asyncio's own number depends on the processors, and is 6 with two of them."""
 STORAGE_READERS = 16
 """Threads for reads that may wait for object storage: they need little but time."""
 TRANSFERS = 2
@@ -56,6 +59,7 @@ class EventLoop:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._logins_s: deque[float] = deque()
         """When each unchecked login began to wait, in seconds; oldest first."""
+        loop.set_default_executor(ThreadPoolExecutor(READERS, thread_name_prefix="headgate-reader"))
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="headgate-worker")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headgate-background", initializer=_yield_to_others)
         self._storage = ThreadPoolExecutor(STORAGE_READERS, thread_name_prefix="headgate-storage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from headgate.log import OffsetSpecification, Writer
 from headgate.message import Message
 from headgate.server.api import why
 from headgate.topic import Rule, Subscription, TopicEditor, create_topic
-from headgate.trace import Answer
+from headgate.trace import Answer, Question
 from log_streams import quick_folder
 from server.http.test_endpoints import ask
 from server.running import RunningServer, running_server
@@ -133,6 +134,21 @@ def test_who_may_read_the_subscription_only_is_told_of_its_messages_only(running
 def test_what_is_wrong_in_a_question_is_said(running: RunningServer, body: Any, status: int, reason: str) -> None:
     found, _, text = ask(running, "POST", "/api/why", json.dumps(body).encode())
     assert (found, reason in json.loads(text)["detail"]) == (status, True), text
+
+
+def test_a_long_filter_does_not_hold_up_the_loop(
+    running: RunningServer, guest: Management, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def question(request: why.WhyRequest) -> Question:
+        threads.append(threading.current_thread())
+        return given(request)
+
+    given = why.WhyRequest.question
+    monkeypatch.setattr(why.WhyRequest, "question", question)
+    guest.why({"name": "orders", "offset": 0, "filter": "color = 'red'"})
+    assert threads and running.call(threading.current_thread) not in threads
 
 
 def test_questions_at_a_time_are_limited(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,8 @@ def test_new_messages_are_followed_live_until_a_row_is_opened(page: Page, served
         publisher.send(Message(b"new", subject="third"))
         publisher.flush()
         expect(row).to_contain_text("third")
+        # Each event of the server has the counters since the beginning.
+        expect(page.get_by_label("What each stage did")).to_contain_text(re.compile(r"Matched\s*3.messages"))
     accessible(page)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from brokers import publish
 from headgate import Message
 from headgate.broker.consumer_groups import Received, ReceiveRequest
 from headgate.errors import HeadgateError
+from headgate.server.topics import jobs
 from server.running import RunningServer, running_server
 from server.topics.test_topics import ANNA, GUEST, ask
 from waiting import eventually
@@ -69,6 +71,19 @@ def test_a_dry_run_says_which_rules_take_what_and_changes_nothing(running: Runni
     assert left(running) == [0, 1, 2, 3]
 
 
+def test_a_dry_run_tells_nobody_of_rules_that_he_may_not_read(running: RunningServer) -> None:
+    mine = {"read": "^orders/Subscriptions/red/", "write": ".*"}
+    assert ask(running, "PUT", "/api/users/dora", {"password": "secret", "permissions": mine})[0] == 201
+    assert ask(running, "PUT", "/api/topics/other")[0] == 201
+    assert ask(running, "PUT", "/api/topics/other/subscriptions/secret")[0] == 201
+    for to in ("orders", "other"):
+        body = {"dry_run": True, "to": to}
+        status, told = ask(running, "POST", f"{LETTERS}/resubmissions", body, user=("dora", "secret"))
+        assert (status, told["copies"], told["taken"], told["failing"]) == (200, 4, [], [])
+        assert told["num_taken_by_none"] == (2 if to == "orders" else 0)
+        assert ask(running, "POST", f"{LETTERS}/resubmissions", body)[1]["taken"]
+
+
 def test_a_resubmission_is_a_job_that_its_user_sees(running: RunningServer) -> None:
     job = ended(running, ask(running, "POST", f"{LETTERS}/resubmissions", {"set": {"n": 1}, "copies": [{"offset": 3}]}))
     facts = ("kind", "user", "subject", "state", "done", "total", "failed", "error")
@@ -98,6 +113,16 @@ def test_a_slow_job_is_cancelled(running: RunningServer) -> None:
     assert ask(running, "GET", f"/api/jobs/{job}")[1]["state"] == "running"
     assert ask(running, "DELETE", f"/api/jobs/{job}")[1]["state"] == "cancelled"
     assert ask(running, "GET", f"/api/jobs/{job}?wait_s=20")[1]["state"] == "cancelled"
+
+
+def test_those_who_wait_for_jobs_leave_room_for_other_requests(
+    running: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ask(running, "POST", f"{LETTERS}/resubmissions", {"to": "plain", "rate_per_s": 0.01})[1]["job"]
+    monkeypatch.setattr(jobs, "MOST_WAITING", 0)
+    begun_s = time.monotonic()
+    assert ask(running, "GET", f"/api/jobs/{job}?wait_s=20")[1]["state"] == "running"
+    assert time.monotonic() - begun_s < jobs.LONGEST_WAIT_S
 
 
 REFUSED = [

@@ -408,3 +408,12 @@ def test_a_stream_that_a_topic_forwards_to_is_deleted_by_force_only(topic: Runni
     status, refused = ask(topic, "DELETE", "/api/streams/paid")
     assert (status, "in use by topic 'shop/orders', which forwards to it" in refused["error"]) == (409, True)
     assert ask(topic, "DELETE", "/api/streams/paid?force=true")[0] == 200
+
+
+def test_who_may_not_read_does_not_learn_what_there_is(topic: RunningServer) -> None:
+    there = f"{RED}/dead-letters"
+    missing = (f"{TOPIC}/subscriptions/blue/dead-letters", "/api/topics/gone/subscriptions/red/dead-letters")
+    for method, path, body in (("GET", "messages", None), ("DELETE", "messages", None), ("POST", "receive", {})):
+        answers = [ask(topic, method, f"{each}/{path}", body, user=ANNA)[0] for each in (there, *missing)]
+        assert answers == [403, 403, 403], path
+    assert [ask(topic, "GET", f"{each}/messages")[0] for each in (there, *missing)] == [200, 404, 404]

@@ -95,7 +95,8 @@ class _Questions:
     async def answer(self, call: Call) -> Answer:
         request: WhyRequest = call.body
         name, only = self._permitted(call.user, request)
-        question = request.question()
+        # In a thread: a long filter takes a while.
+        question = await asyncio.to_thread(request.question)
         if only is not None:
             question = replace(question, consumer=str(only))
         streams = self._streams(name, call.user)

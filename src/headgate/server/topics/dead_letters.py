@@ -14,9 +14,11 @@ from headgate.broker import Broker, Resubmission, ResubmissionTrial, Resubmitter
 from headgate.errors import ConfigError
 from headgate.ledger import MAX_OFFSET, copy_number
 from headgate.server.http import Answer, Endpoint, described
+from headgate.server.listings import may_read
 from headgate.server.topics.broker_answers import told
 from headgate.server.topics.calls import CopiesQuery, TopicCall, TopicEndpoints
 from headgate.server.topics.rows import Row, copy_row
+from headgate.topic import SubscriptionName
 
 MOST_CHOSEN = 10_000
 """Limit: dead letters that one request chooses; all of them have no limit."""
@@ -78,6 +80,7 @@ class DeadLetterRequests:
     """The endpoints of the dead letters of subscriptions, and of consumer groups."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._make = partial(TopicEndpoints(broker).endpoint, dead_letters=True, body_bytes=_BODY_BYTES)
 
     def group_endpoints(self) -> Iterator[Endpoint]:
@@ -130,7 +133,7 @@ class DeadLetterRequests:
             answer=described(
                 Row,
                 "`job`, the id of the job, with status 202; or of a dry run `copies`, `taken` and `failing` by "
-                "subscription and rule, "
+                "subscription and rule, as far as the user may read these, "
                 f"the first `taken_by_none`, `num_taken_by_none`, `is_complete`: false after {MOST_TRIED:,} copies.",
             ),
             statuses=(HTTPStatus.OK, HTTPStatus.ACCEPTED),
@@ -151,14 +154,33 @@ class DeadLetterRequests:
         if not body.dry_run:
             job = call.session.resubmit(call.name, request, rate_per_s=body.rate_per_s)
             return Answer({"job": job.id}, HTTPStatus.ACCEPTED)
-        return await _tried(call.session.resubmitter(call.name, request))
+        return await self._tried(call, call.session.resubmitter(call.name, request), body.to or call.topic)
 
     async def _resubmit_group(self, call: TopicCall) -> Answer:
         body, request = call.body, _request(call.body)
         if not body.dry_run:
             job = call.session.resubmit_of_group(call.group, request, rate_per_s=body.rate_per_s)
             return Answer({"job": job.id}, HTTPStatus.ACCEPTED)
-        return await _tried(call.session.group_resubmitter(call.group, request))
+        return await self._tried(call, call.session.group_resubmitter(call.group, request), body.to or "")
+
+    async def _tried(self, call: TopicCall, resubmitter: Resubmitter, target: str) -> Answer:
+        """The answer of a dry run. Who may publish to its target need not know which rules that has."""
+        trial = ResubmissionTrial()
+        while not resubmitter.is_over and trial.copies < MOST_TRIED:
+            page = resubmitter.page(_A_PAGE)
+            if page:
+                # In a thread: the rules of a topic may be many.
+                trial.add(page, await asyncio.to_thread(resubmitter.decision(page)))
+        trial.is_complete = resubmitter.is_over
+
+        def is_known(subscription: str) -> bool:
+            names = (target, str(SubscriptionName(target, subscription)))
+            return any(may_read(self._broker.users, call.session.user, name) for name in names)
+
+        told = trial.as_dict()
+        for kind in ("taken", "failing"):
+            told[kind] = [row for row in told[kind] if is_known(row["subscription"])]
+        return Answer(told)
 
     async def _group_messages(self, call: TopicCall) -> Answer:
         letters = call.session.group_dead_letters(call.group)
@@ -184,17 +206,6 @@ def _request(body: ResubmissionBody) -> Resubmission:
     return Resubmission(
         body.to, _chosen(body.copies), body.properties, tuple(body.removed), includes_untaken=body.include_untaken
     )
-
-
-async def _tried(resubmitter: Resubmitter) -> Answer:
-    trial = ResubmissionTrial()
-    while not resubmitter.is_over and trial.copies < MOST_TRIED:
-        page = resubmitter.page(_A_PAGE)
-        if page:
-            # In a thread: the rules of a topic may be many.
-            trial.add(page, await asyncio.to_thread(resubmitter.decision(page)))
-    trial.is_complete = resubmitter.is_over
-    return Answer(trial.as_dict())
 
 
 def _chosen(copies: list[ChosenCopy] | None) -> list[int] | None:

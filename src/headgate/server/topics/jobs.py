@@ -13,6 +13,8 @@ from headgate.server.http import Answer, Call, Endpoint, Group
 from headgate.server.listings import may_see_all
 
 LONGEST_WAIT_S = 20.0
+MOST_WAITING = 16
+"""Limit: requests that wait for the end of a job; others are answered at once."""
 _LOOK_S = 0.05
 
 
@@ -72,6 +74,7 @@ class _JobRequests:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._jobs: Jobs = broker.jobs
+        self._waiting = 0
 
     async def listed(self, call: Call) -> Answer:
         sees_all = may_see_all(self._broker.users, call.user)
@@ -82,9 +85,13 @@ class _JobRequests:
         if job.user != call.user and not may_see_all(self._broker.users, call.user):
             raise AccessRefusedError(f"job {job.id} is that of another user")
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + call.query.wait_s
-        while job.is_running and loop.time() < until_s:
-            await asyncio.sleep(min(_LOOK_S, until_s - loop.time()))
+        until_s = loop.time() + (call.query.wait_s if self._waiting < MOST_WAITING else 0.0)
+        self._waiting += 1
+        try:
+            while job.is_running and loop.time() < until_s:
+                await asyncio.sleep(min(_LOOK_S, until_s - loop.time()))
+        finally:
+            self._waiting -= 1
         return Answer(_row(job))
 
     async def cancelled(self, call: Call) -> Answer:

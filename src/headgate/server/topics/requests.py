@@ -53,7 +53,7 @@ MOST_TRIED = 100_000
 """Limit: offsets that one dry run examines."""
 
 LONGEST_WAIT_S = 20.0
-_WAITING = 64
+_WAITING = 32
 """Limit: requests that wait for copies at a time; further ones are answered at once."""
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,15 @@ def test_a_token_serves_in_place_of_the_password_until_it_is_revoked(
 def test_a_read_only_token_reads_over_http_only(run: Run, running: RunningServer) -> None:
     web = f"http://127.0.0.1:{running.ports['http']}"
     made = created(run, web, "--read-only", "--expires-in", "1h")
-    assert run("token", "ls", "--server", web, "--password", made["token"]).status == 0
+    shown = run("token", "ls", "--server", web, "--password", made["token"])
+    names, row = (line.split("\t") for line in shown.out.splitlines())
+    listed = dict(zip(names, row, strict=True))
+    assert listed["may"] == "read"
+    assert (
+        3599
+        <= (datetime.fromisoformat(listed["expires"]) - datetime.fromisoformat(listed["created"])).total_seconds()
+        <= 3601
+    )
     refused = run("token", "rm", made["id"], "--server", web, "--password", made["token"])
     assert refused.status == 1 and "reading only" in refused.err
     stream = f"127.0.0.1:{running.ports['stream']}"

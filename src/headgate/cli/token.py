@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_facts, write_json, write_rows
 from headgate.cli.remote import DEFAULT_LOCATION, Location
+from headgate.clock import shown_time
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,8 +47,19 @@ def create(
 def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List the user's tokens, or as an administrator all; without their texts."""
     rows = _management(location).tokens()
-    columns = ("id", "user", "description", "created_ms", "expires_ms", "read_only")
-    write_rows(rows, columns, as_json=as_json, nothing="there are no tokens")
+    if not as_json:
+        rows = [
+            {
+                "id": row["id"],
+                "user": row["user"],
+                "description": row["description"],
+                "created": shown_time(row["created_ms"]),
+                "expires": "never" if row["expires_ms"] is None else shown_time(row["expires_ms"]),
+                "may": "read" if row["read_only"] else "all that its user may",
+            }
+            for row in rows
+        ]
+    write_rows(rows, as_json=as_json, nothing="there are no tokens")
     return 0
 
 

@@ -115,6 +115,7 @@ def test_with_tls(server: RunningServer, port: int, listener: str) -> None:
         (b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: http://example.com\r\n" + ASKED + KEY + VERSION + NAMED, 403),
         (b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n" + ASKED + KEY + VERSION + NAMED, 403),
         (b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: \xff\r\n" + ASKED + KEY + VERSION + NAMED, 403),
+        (b"GET %s HTTP/1.1\r\nHost: a.test\r\nOrigin: http://a.test\r\n" + ASKED + KEY + VERSION + NAMED, 403),
         (b"GET %sx HTTP/1.1\r\nHost: localhost\r\n" + ASKED + KEY + VERSION + NAMED, 404),
         (b"POST %s HTTP/1.1\r\nHost: localhost\r\n" + ASKED + KEY + VERSION + NAMED, 404),
         (b"GET %s HTTP/1.1\r\nHost: localhost\r\n" + KEY + VERSION + NAMED, 404),

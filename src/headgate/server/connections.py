@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import re
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headgate.server.transport import Known, Peer
 
+_PORT = re.compile(r":[0-9]*$")
+
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address in the peer's own form: an IPv4 address through a socket for both families is IPv4."""
     address = ipaddress.ip_address(host)
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def is_name_of_this_machine(host: str) -> bool:
+    """Whether a `Host` is a name of this machine, or an address, which no other site has as its name."""
+    name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
+    if name in ("", "localhost", socket.gethostname().lower()) or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(slots=True)

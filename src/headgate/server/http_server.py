@@ -120,7 +120,8 @@ class _HttpConnection(H11Protocol):
         """A client asks for a WebSocket."""
         upper = self._upper
         assert upper is not None
-        connection, answer = answer_handshake(event)
+        is_loopback = self.client is not None and ip_address(self.client[0]).is_loopback
+        connection, answer = answer_handshake(event, is_loopback=is_loopback)
         self.transport.write(answer)
         if connection is None:
             self.transport.close()

@@ -32,6 +32,8 @@ from wsproto.events import (
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import RemoteProtocolError
 
+from headgate.server.connections import is_name_of_this_machine
+
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 """Service Bus's name for AMQP over WebSockets, and the standard's."""
 
@@ -79,11 +81,12 @@ def hand_up(upper: Upper, data: bytes | bytearray, transport: asyncio.BaseTransp
         upper.buffer_updated(count)
 
 
-def answer_handshake(request: h11.Request) -> tuple[WSConnection | None, bytes]:
+def answer_handshake(request: h11.Request, *, is_loopback: bool = False) -> tuple[WSConnection | None, bytes]:
     """The connection that a request opens, None if it is refused; and the answer.
 
     A page of another origin is refused: a browser lets any page open a WebSocket to any server, and a server on this
-    machine may accept every client on it.
+    machine may accept every client on it. So, of a page on this machine, is one whose host is no name of this machine:
+    its site may have made its name mean 127.0.0.1.
     """
     connection = WSConnection(ConnectionType.SERVER)
     try:
@@ -96,7 +99,7 @@ def answer_handshake(request: h11.Request) -> tuple[WSConnection | None, bytes]:
         return None, connection.send(refusal)
     except (h11.ProtocolError, UnicodeError):
         return None, _refused(400)
-    if not _is_own(asked.extra_headers, asked.host):
+    if not _is_own(asked.extra_headers, asked.host, is_loopback=is_loopback):
         return None, connection.send(RejectConnection(status_code=403))
     subprotocol = next((name for name in asked.subprotocols if name in SUBPROTOCOLS), None)
     if subprotocol is None:
@@ -108,11 +111,13 @@ def _refused(status: int) -> bytes:
     return b"HTTP/1.1 %d \r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
 
 
-def _is_own(headers: Iterable[tuple[bytes, bytes]], host: str) -> bool:
+def _is_own(headers: Iterable[tuple[bytes, bytes]], host: str, *, is_loopback: bool) -> bool:
     """Whether a request comes from no page, or from a page of this server."""
     origin = next((value for name, value in headers if name == b"origin"), None)
     if origin is None:
         return True
+    if is_loopback and not is_name_of_this_machine(host):
+        return False
     try:
         return urlsplit(origin.decode("ascii")).netloc.lower() == host.lower()
     except ValueError:  # also of what is no ASCII

@@ -104,6 +104,8 @@ def test_who_may_read_the_topic_may_ask_and_others_not(running: RunningServer) -
             as_user(running, user).why({"name": "hidden", "offset": 0})
     with pytest.raises(AccessRefusedError):
         as_user(running, "nobody").why(asked)
+    with pytest.raises(AccessRefusedError, match="why: orders: user 'nobody'"):
+        as_user(running, "nobody").why({"name": "orders", "offset": 1})
 
 
 def test_who_may_read_the_subscription_only_is_told_of_its_messages_only(running: RunningServer) -> None:

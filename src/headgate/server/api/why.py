@@ -128,6 +128,8 @@ class _Questions:
         try:
             users.check(user, Permission.READ, name)
         except AccessRefusedError:
+            if request.consumer is None and named is None:
+                raise
             only = _subscription_of(name, request.consumer or request.name)
             users.check(user, Permission.READ, str(only))
             if request.where is not None or not self._has_subscription(only):

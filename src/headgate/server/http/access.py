@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
-import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from starlette.requests import Request
 from headgate.broker import Token
 from headgate.errors import AuthenticationError
 from headgate.protocols.sasl import Credentials, Plain
-from headgate.server.connections import ip_address
+from headgate.server.connections import is_name_of_this_machine
 from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
 from headgate.server.http.problem import RequestRefusedError
@@ -31,7 +29,6 @@ from headgate.server.transport import Peer
 
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}
 _COOKIE = "headgate-session"
-_PORT = re.compile(r":[0-9]*$")
 
 LOGINS = 64
 LOGINS_PER_ADDRESS = 32
@@ -183,19 +180,7 @@ def _peer(request: Request) -> Peer:
     makes its requests come from this machine, and from the page that they go to, for all that the browser says.
     """
     peer = peer_of(request)
-    return replace(peer, is_loopback=peer.is_loopback and _is_name_of_this_machine(request.headers.get("host", "")))
-
-
-def _is_name_of_this_machine(host: str) -> bool:
-    """Whether a `Host` is a name of this machine, or an address, which no other site has as its name."""
-    name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
-    if name in ("", "localhost", socket.gethostname().lower()) or name.endswith(".localhost"):
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return replace(peer, is_loopback=peer.is_loopback and is_name_of_this_machine(request.headers.get("host", "")))
 
 
 def _cookie_name(request: Request) -> str:

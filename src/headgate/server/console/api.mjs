@@ -191,10 +191,14 @@ function useAnswer(path, query, everyMs) {
   }
 }
 
-/** Server-sent events until the server ends them or `signal` gives them up. Raises Problem. */
+/**
+ * Server-sent events until the server ends them or `signal` gives them up; first `open`, when the server has begun to
+ * look. Raises Problem.
+ */
 export async function* events(path, query, signal) {
   const answer = await sent(path, { method: "GET", query, signal })
   if (!answer.ok) throw problemOf(answer.status, await answer.text(), path)
+  yield { event: "open", data: null }
   let rest = ""
   for await (const part of answer.body.pipeThrough(new TextDecoderStream())) {
     const blocks = (rest + part).split(/\r?\n\r?\n/)

@@ -227,7 +227,7 @@ async function newest(stream, { filter, filterValues, limit }, signal) {
 }
 
 function Follow({ stream, search, onWhy }) {
-  const [state, setState] = useState({ rows: [], matched: 0, shown: 0, counters: null, lag: null, problem: null, isOver: false })
+  const [state, setState] = useState({ rows: [], matched: 0, shown: 0, counters: null, lag: null, problem: null, isOpen: false, isOver: false })
   const [isPaused, setPaused] = useState(false)
   const paused = useRef(false)
   paused.current = isPaused
@@ -238,6 +238,7 @@ function Follow({ stream, search, onWhy }) {
       try {
         for await (const { event, data } of events(named`streams/${stream}/follow`, requestOf({ ...search, limit: null }), given.signal)) {
           if (event === "error") throw Object.assign(new Error(data.detail), { status: data.status, text: data.text, span: data.span })
+          if (event === "open") setState((before) => ({ ...before, isOpen: true }))
           if (event === "batch") setState((before) => added(before, data, paused.current))
         }
         setState((before) => ({ ...before, isOver: true }))
@@ -251,7 +252,7 @@ function Follow({ stream, search, onWhy }) {
   // Who opens a row reads it: what comes next does not push it away.
   const pause = useCallback(() => setPaused(true), [])
   const again = () => {
-    setState((before) => ({ ...before, problem: null, isOver: false }))
+    setState((before) => ({ ...before, problem: null, isOpen: false, isOver: false }))
     setTurn(turn + 1)
   }
   return html`
@@ -260,13 +261,13 @@ function Follow({ stream, search, onWhy }) {
     ${state.isOver && html`<p class="stale" role="status">The server ended this. <button type="button" onClick=${again}>Follow again</button></p>`}
     <${Card} isFlush>
       <h2 class="sr-only">Messages</h2>
-      <div class="live" data-live=${!isPaused && !state.problem && !state.isOver}>
-        <span class="live-state"><i aria-hidden="true"></i>${isPaused ? "paused" : "live"}</span>
+      <div class="live" data-live=${state.isOpen && !isPaused && !state.problem && !state.isOver}>
+        <span class="live-state"><i aria-hidden="true"></i>${isPaused ? "paused" : state.isOpen ? "live" : "beginning"}</span>
         <${LiveWords} of=${state} />
         <button type="button" aria-pressed=${isPaused} onClick=${() => setPaused(!isPaused)}><${Icon} name=${isPaused ? "play" : "pause"} />${isPaused ? "Go on" : "Pause"}</button>
       </div>
       <${Rows} rows=${state.rows} stream=${stream} open=${null} onWhy=${onWhy} onOpened=${pause} label="Newest messages first" />
-      ${state.rows.length === 0 && html`<${Empty} title="Waiting for messages"><p>New messages${search.filter ? " that match" : ""} appear here.</p></${Empty}>`}
+      ${state.isOpen && state.rows.length === 0 && html`<${Empty} title="Waiting for messages"><p>New messages${search.filter ? " that match" : ""} appear here.</p></${Empty}>`}
     </${Card}>
   `
 }

@@ -268,7 +268,7 @@ def test_what_is_kept_is_read_again_and_not_missing_any_more(monkeypatch: pytest
 def test_another_kind_of_processor_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     source = precompile.source_of(CHECKSUM)
     folder = cache.cache_folder.__wrapped__(source)
-    monkeypatch.setattr(cache, "_processor", lambda: "another")
+    monkeypatch.setattr(cache, "processor", lambda: ("another", ""))
     assert cache.cache_folder.__wrapped__(source) != folder
 
 

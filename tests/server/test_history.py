@@ -98,3 +98,22 @@ def test_a_server_keeps_samples_and_shows_those_of_readable_streams(running: Run
 def _subject(message: Message) -> str:
     assert message.properties is not None
     return str(message.properties["subject"].value)
+
+
+def test_what_subscriptions_and_groups_take_of_one_stream_is_added_up(running: RunningServer) -> None:
+    history = history_of(running)
+    broker = running.context.broker
+
+    def prepare() -> None:
+        for name in ("orders", "hidden"):
+            broker.catalogue.get(name)
+        broker.topics.create("orders")
+
+    running.call(prepare)
+    taken = {"orders": [7, 5], "hidden": [3]}
+    history._delivered_copies = lambda: ((n, (each, 10 * each)) for n, all_of in taken.items() for each in all_of)  # type: ignore[method-assign]
+    running.call(history.sample)
+    taken = {"orders": [9, 8], "hidden": [3]}
+    running.call(history.sample)
+    found = running.call(history.stream_series, "orders").series
+    assert (found["delivered_per_s"][-1], found["delivered_bytes_per_s"][-1]) == (5, 50)

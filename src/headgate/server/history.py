@@ -7,15 +7,15 @@ closed one changes no counter. A sample costs microseconds per open stream, subs
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 import msgspec
 
-from headgate.broker import Broker, Consumer, ReadingCounters
+from headgate.broker import Broker
 from headgate.server.connections import Connections
-from headgate.server.listings import consumer_counts, consumers, largest_lags
+from headgate.server.listings import consumer_counts, consumers_by_stream, largest_lags
 from headgate.server.topics import subscription_infos
 
 INTERVAL_S = 5.0
@@ -33,58 +33,29 @@ class HistoryAnswer(msgspec.Struct, frozen=True):
     interval_ms: int = int(INTERVAL_S * 1000)
 
 
-@dataclass(slots=True)
-class StreamSample:
-    """Counters of one stream at one time; all of them only grow while it is open."""
-
-    published: int = 0
-    delivered: int = 0
-    published_bytes: int = 0
-    delivered_bytes: int = 0
-    stage_1_spared_bytes: int = 0
-    stage_2_removed: int = 0
-
-    def add(self, other: StreamSample) -> None:
-        """Add the counters of another stream."""
-        for counter in _COUNTERS:
-            setattr(self, counter, getattr(self, counter) + getattr(other, counter))
-
-
-_COUNTERS = tuple(each.name for each in fields(StreamSample))
+_COUNTERS = (
+    "published",
+    "delivered",
+    "published_bytes",
+    "delivered_bytes",
+    "stage_1_spared_bytes",
+    "stage_2_removed",
+)
+"""Counters of one stream, in the order of its samples; all of them only grow while it is open."""
 
 
 @dataclass(slots=True)
 class Sample:
     """The whole server at one time. `worst_lag` is None while the messages of its streams are not counted."""
 
-    counters: StreamSample = field(default_factory=StreamSample)
+    counters: array[int]
+    """The sums of those of streams."""
     rule_failures: int = 0
     worst_lag: int | None = None
     dead_letters: int = 0
     held_back_connections: int = 0
     connections: int = 0
     consumers: int = 0
-
-
-class _Ring:
-    """The samples of one stream: one row of counters each, without an object per number."""
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        """The number of the first sample that is kept."""
-        self._rows: deque[array[int]] = deque(maxlen=SAMPLES)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def append(self, sample: StreamSample) -> None:
-        if len(self._rows) == SAMPLES:
-            self.first += 1
-        self._rows.append(array("q", (getattr(sample, counter) for counter in _COUNTERS)))
-
-    def column(self, name: str) -> list[int]:
-        place = _COUNTERS.index(name)
-        return [row[place] for row in self._rows]
 
 
 class History:
@@ -99,22 +70,19 @@ class History:
         self._has_counted = has_counted
         self._times_ms: deque[int] = deque(maxlen=SAMPLES)
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
-        self._streams: dict[str, _Ring] = {}
-        self._taken = 0
-        """Samples so far, the forgotten ones included."""
+        self._streams: dict[str, deque[array[int]]] = {}
+        """The samples of each open stream, since it was opened: one row of counters each, not an object per number."""
 
     def sample(self) -> None:
         """Take a sample, now."""
-        whole = Sample(worst_lag=max(largest_lags(self._broker).values(), default=0) if self._has_counted() else None)
         found = dict(self._stream_samples())
         for name, sample in found.items():
-            whole.counters.add(sample)
-            ring = self._streams.get(name)
-            if ring is None:
-                ring = self._streams[name] = _Ring(self._taken)
-            ring.append(sample)
+            self._streams.setdefault(name, deque(maxlen=SAMPLES)).append(sample)
         for name in self._streams.keys() - found.keys():
             del self._streams[name]
+        whole = Sample(array("q", (sum(each) for each in zip(*found.values(), strict=True))) or _nothing())
+        if self._has_counted():
+            whole.worst_lag = max(largest_lags(self._broker).values(), default=0)
         for topic, infos in subscription_infos(self._broker):
             whole.rule_failures += topic.counters.rule_failures
             for info in infos:
@@ -125,12 +93,11 @@ class History:
         whole.consumers = sum(consumer_counts(self._broker).values())
         self._times_ms.append(self._now_ms())
         self._samples.append(whole)
-        self._taken += 1
 
     def series(self) -> HistoryAnswer:
         """Times and series of the whole server; a rate is None at the first sample."""
         gauges = ("worst_lag", "dead_letters", "held_back_connections", "connections", "consumers")
-        counters = {name: [getattr(each.counters, name) for each in self._samples] for name in _COUNTERS}
+        counters = _columns([each.counters for each in self._samples])
         counters["rule_failures"] = [each.rule_failures for each in self._samples]
         found: dict[str, Series] = {name: [getattr(each, name) for each in self._samples] for name in gauges}
         times = list(self._times_ms)
@@ -138,51 +105,50 @@ class History:
 
     def stream_series(self, name: str) -> HistoryAnswer:
         """The same of one stream, from when it was opened; empty for a stream that is not open."""
-        ring = self._streams.get(name)
-        times = [] if ring is None else list(self._times_ms)[-len(ring) :]
-        counters = {} if ring is None else {counter: ring.column(counter) for counter in _COUNTERS}
-        return HistoryAnswer(times, self._rates(times, counters))
+        rows = self._streams.get(name, ())
+        times = list(self._times_ms)[len(self._times_ms) - len(rows) :]
+        return HistoryAnswer(times, self._rates(times, _columns(rows)))
 
     @staticmethod
     def _rates(times_ms: Sequence[int], counters: Mapping[str, Sequence[int]]) -> dict[str, Series]:
         return {f"{name}_per_s": list(_rate(times_ms, counted)) for name, counted in counters.items()}
 
-    def _stream_samples(self) -> Iterator[tuple[str, StreamSample]]:
-        members: dict[str, list[Consumer]] = {}
-        for _session, consumer in consumers(self._broker):
-            members.setdefault(consumer.stream, []).append(consumer)
-        copies = dict(self._delivered_copies())
+    def _stream_samples(self) -> Iterator[tuple[str, array[int]]]:
+        members = consumers_by_stream(self._broker)
+        delivered: Counter[str] = Counter()
+        delivered_bytes: Counter[str] = Counter()
+        for name, (copies, size_bytes) in self._delivered_copies():
+            delivered[name] += copies
+            delivered_bytes[name] += size_bytes
         for stream in self._broker.catalogue:
-            read = ReadingCounters.of(members.get(stream.name, ()))
-            read.include(stream.ended)
-            delivered, delivered_bytes = copies.get(stream.name, (0, 0))
-            yield (
-                stream.name,
-                StreamSample(
-                    stream.counters.messages_published,
-                    read.delivered_messages + delivered,
-                    stream.counters.bytes_published,
-                    read.delivered_bytes + delivered_bytes,
-                    read.scan.bytes_skipped,
-                    read.scan.messages_evaluated - read.scan.messages_matched,
-                ),
+            read = stream.reading(members.get(stream.name, ()))
+            row = (
+                stream.counters.messages_published,
+                read.delivered_messages + delivered[stream.name],
+                stream.counters.bytes_published,
+                read.delivered_bytes + delivered_bytes[stream.name],
+                read.scan.bytes_skipped,
+                read.scan.messages_evaluated - read.scan.messages_matched,
             )
+            yield stream.name, array("q", row)
 
     def _delivered_copies(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Copies given out of each topic's subscriptions, and messages of each stream given to consumer groups."""
+        """Copies and bytes that subscriptions gave out, and messages given to consumer groups, by their stream."""
         for topic, infos in subscription_infos(self._broker):
-            counted = [info.counters for info in infos]
-            yield topic.stream.name, (_sum(counted, "delivered"), _sum(counted, "delivered_bytes"))
-        groups: dict[str, tuple[int, int]] = {}
+            for info in infos:
+                yield topic.stream.name, (info.counters.delivered, info.counters.delivered_bytes)
         for view in self._broker.consumer_groups.views.known():
-            delivered, size_bytes = groups.get(view.stream.name, (0, 0))
-            counters = view.counters
-            groups[view.stream.name] = delivered + counters.delivered, size_bytes + counters.delivered_bytes
-        yield from groups.items()
+            yield view.stream.name, (view.counters.delivered, view.counters.delivered_bytes)
 
 
-def _sum(counted: Iterable[object], name: str) -> int:
-    return sum(getattr(each, name) for each in counted)
+def _nothing() -> array[int]:
+    return array("q", [0] * len(_COUNTERS))
+
+
+def _columns(rows: Iterable[array[int]]) -> dict[str, list[int]]:
+    """The counters by name, each over time."""
+    columns = zip(*rows, strict=True)
+    return {name: list(column) for name, column in zip(_COUNTERS, columns, strict=False)}
 
 
 def _rate(times_ms: Sequence[int], counted: Sequence[int]) -> Iterator[float | None]:

@@ -109,10 +109,7 @@ async def counted(context: ServerContext) -> None:
 
 def stream_rows(broker: Broker, user: str) -> Iterator[Row]:
     """The streams that a user may read, in order of their names; the row of an unreadable stream has its error."""
-    members: dict[str, list[Consumer]] = {}
-    for _session, consumer in consumers(broker):
-        members.setdefault(consumer.stream, []).append(consumer)
-    counts = consumer_counts(broker)
+    members, counts = consumers_by_stream(broker), consumer_counts(broker)
     for name in broker.catalogue.names():
         if may_read(broker.users, user, name):
             try:
@@ -225,6 +222,14 @@ def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:
     for session in broker.sessions:
         for consumer in session.consumers:
             yield session, consumer
+
+
+def consumers_by_stream(broker: Broker) -> dict[str, list[Consumer]]:
+    """The consumers of all sessions, by the names of their streams."""
+    members: dict[str, list[Consumer]] = {}
+    for _session, consumer in consumers(broker):
+        members.setdefault(consumer.stream, []).append(consumer)
+    return members
 
 
 def receivers(broker: Broker) -> Iterator[tuple[Session, Receiver, SubscriptionName]]:

@@ -220,7 +220,7 @@ class _Management:
     def _queue_rows(self, user: str) -> Iterator[Row]:
         """The streams and subscriptions that a user may read; the row of an unreadable stream has its error."""
         broker = self._broker
-        members, counts = _by_stream(broker), lists.consumer_counts(broker)
+        members, counts = lists.consumers_by_stream(broker), lists.consumer_counts(broker)
         for name in broker.catalogue.names():
             is_untold = lists.may_read(broker.users, user, name)
             try:
@@ -243,7 +243,9 @@ class _Management:
             raise AccessRefusedError(f"user {user!r} may not read queue {name!r}")
         stream = broker.catalogue.find(name)
         if stream is not None:
-            return self._stream(stream, _by_stream(broker).get(name, ()), lists.consumer_counts(broker)[name])
+            return self._stream(
+                stream, lists.consumers_by_stream(broker).get(name, ()), lists.consumer_counts(broker)[name]
+            )
         meant = SubscriptionName.parse(name)
         if meant is not None and not meant.is_dead_letter:
             topic = broker.catalogue.find(meant.topic)
@@ -494,13 +496,6 @@ class _Management:
                     return _well(protocols=protocols)
                 return _failed("No active listener", missing=[name], protocols=protocols)
         raise ResourceNotFoundError("no such health check", subject="/".join(check))
-
-
-def _by_stream(broker: Broker) -> dict[str, list[Consumer]]:
-    members: dict[str, list[Consumer]] = {}
-    for _session, consumer in lists.consumers(broker):
-        members.setdefault(consumer.stream, []).append(consumer)
-    return members
 
 
 def _queue_facts(name: str, kind: str) -> Row:

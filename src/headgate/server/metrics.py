@@ -35,7 +35,14 @@ from headgate.server.connections import ConnectionRecord
 from headgate.server.context import ServerContext
 from headgate.server.listener_watch import Listeners
 from headgate.server.listening_sockets import protocol_of
-from headgate.server.listings import consumer_counts, consumers, largest_lags, open_streams, shown
+from headgate.server.listings import (
+    consumer_counts,
+    consumers,
+    consumers_by_stream,
+    largest_lags,
+    open_streams,
+    shown,
+)
 from headgate.server.topics import subscription_infos
 from headgate.topic import ERRORS_COUNTED
 from headgate.topic.decisions import RuleCounts
@@ -500,7 +507,7 @@ class _Collector:
         """The families with their numbers."""
         broker = self._context.broker
         live = list(consumers(broker))
-        samples = _stream_samples(broker, open_streams(broker), live)
+        samples = _stream_samples(broker, open_streams(broker))
         identity = _family("rabbitmq_build_info", "gauge", "The server's version.", ("product_name", "product_version"))
         identity.add_metric(("Headgate", __version__), 1)
         yield identity
@@ -586,12 +593,8 @@ def _family(name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> Any:
     return make(name, meaning, labels=labels)
 
 
-def _stream_samples(
-    broker: Broker, streams: Iterable[BrokerStream], live: list[tuple[Session, Consumer]]
-) -> list[StreamSample]:
-    by_stream: dict[str, list[Consumer]] = {}
-    for _session, consumer in live:
-        by_stream.setdefault(consumer.stream, []).append(consumer)
+def _stream_samples(broker: Broker, streams: Iterable[BrokerStream]) -> list[StreamSample]:
+    by_stream = consumers_by_stream(broker)
     counts, lags = consumer_counts(broker), largest_lags(broker)
     samples = []
     for stream in streams:

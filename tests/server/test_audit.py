@@ -19,6 +19,7 @@ from server.servicebus.test_administration import Site, body
 from server.topics.test_topics import ANNA, ask
 
 USES_SESSION_COMMANDS = {
+    "PUT streams/{stream}",
     "PUT topics/{topic}",
     "DELETE topics/{topic}",
     "PUT topics/{topic}/subscriptions/{subscription}",
@@ -32,7 +33,7 @@ USES_SESSION_COMMANDS = {
     "POST rocketmq/groups/{group}/dead-letters/resubmissions",
     "POST rocketmq/groups/{group}/dead-letters/delete",
 }
-"""Endpoints whose actions a command of the broker's session records."""
+"""Endpoints whose actions a command of the broker's session records, or for limits of a stream their handler."""
 
 CHANGES_NO_OBJECT = {"POST session", "DELETE session", "PUT pipelines/{pipeline}"}
 """Logging in and out, and reports of jobs of Spark."""
@@ -89,6 +90,29 @@ def test_changes_over_http_are_recorded(running: RunningServer) -> None:
     assert [row["offset"] for row in entries(running, "&action=rule&user=guest")] == [3]
     counts = ask(running, "GET", "/api/audit/counts")[1]
     assert counts == {"enabled": True, "written": 9, "lost": 0, "left_out": 0}
+
+
+def test_what_a_request_made_is_the_subject(running: RunningServer) -> None:
+    token = ask(running, "POST", "/api/tokens", {"description": "nightly"})[1]
+    assert ask(running, "DELETE", f"/api/tokens/{token['id']}")[0] == 204
+    rows = entries(running)
+    assert facts(rows) == [
+        ("guest", "HTTP", "token.create", token["id"], "done"),
+        ("guest", "HTTP", "token.delete", token["id"], "done"),
+    ]
+    assert token["token"] not in str(rows)
+
+
+def test_a_stream_is_recorded_once_and_only_if_it_was_made(running: RunningServer) -> None:
+    for status in (201, 409):
+        assert ask(running, "PUT", "/api/streams/new?only=new", {"arguments": {"max-age": "7D"}})[0] == status
+    assert ask(running, "PUT", "/api/streams/new?only=new", {"arguments": {}})[0] == 409
+    assert ask(running, "PUT", "/api/streams/none", {"arguments": {}})[0] == 404
+    assert ask(running, "PUT", "/api/streams/bens?only=new", {"arguments": {}}, user=ANNA)[0] == 403
+    assert facts(entries(running)) == [
+        ("guest", "HTTP", "stream.create", "new", "done"),
+        ("anna", "HTTP", "stream.create", "bens", "refused"),
+    ]
 
 
 def test_changes_over_other_protocols_are_recorded(running: RunningServer) -> None:

@@ -89,8 +89,12 @@ class AuditCounters:
 
 @dataclass(slots=True)
 class Attempt:
-    """An action that goes on. A caller whose action changes nothing says so, and no entry is made."""
+    """An action that goes on. A caller whose action changes nothing says so, and no entry is made.
 
+    `subject` may be named by the action itself: a token has its id only when it is made.
+    """
+
+    subject: str
     detail: dict[str, Any] = field(default_factory=dict)
     is_change: bool = True
     is_answered_later: bool = False
@@ -127,14 +131,14 @@ class Audit:
         self, actor: Actor, action: str, subject: str, detail: Mapping[str, Any] | None = None
     ) -> Iterator[Attempt]:
         """Record what is done inside, with its outcome."""
-        attempt = Attempt(dict(detail or {}))
+        attempt = Attempt(subject, dict(detail or {}))
         try:
             yield attempt
         except HeadgateError as error:
-            self._failed(actor, action, subject, attempt.detail, error)
+            self._failed(actor, action, attempt.subject, attempt.detail, error)
             raise
         if attempt.is_change and not attempt.is_answered_later:
-            self.record(actor, action, subject, detail=attempt.detail)
+            self.record(actor, action, attempt.subject, detail=attempt.detail)
 
     def answered(
         self,

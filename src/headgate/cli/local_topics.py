@@ -75,10 +75,10 @@ class _Asking:
 
     def begin(self, broker: Broker, lock_timeout_s: float) -> None:
         """Take the broker, which needs `wake` to be made."""
-        from headgate.server import Router, topic_groups
+        from headgate.server import Router, broker_groups
 
         self._broker = broker
-        self._router = Router(topic_groups(broker))
+        self._router = Router(broker_groups(broker))
         self._lock_timeout_s = lock_timeout_s
         self._tick()
 

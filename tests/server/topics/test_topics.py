@@ -81,7 +81,7 @@ def ask(
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(asked, timeout=LIMIT_S) as answer:
-            return answer.status, json.loads(answer.read())
+            return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from headgate.broker import Broker
 from headgate.server.api.audit import audit_group
 from headgate.server.api.history import history_group
+from headgate.server.api.jobs import job_group
 from headgate.server.api.languages import language_group
 from headgate.server.api.lists import list_group
 from headgate.server.api.messages import message_group
@@ -31,7 +33,7 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
         list_group(context),
         history_group(context),
         why_group(context),
-        *topic_groups(context.broker),
+        *broker_groups(context.broker),
         pipeline_group(context),
         spark_job_group(context),
         user_group(context),
@@ -40,3 +42,11 @@ def api_groups(context: ServerContext, access: Access) -> tuple[Group, ...]:
         audit_group(context),
         management_group(context),
     )
+
+
+def broker_groups(broker: Broker) -> tuple[Group, ...]:
+    """The groups that a broker without a server answers, too, for commands on the files of a root: topics and jobs.
+
+    They are answered in its loop, in which `Broker.wake` schedules the broker's next turn.
+    """
+    return (*topic_groups(broker), job_group(broker))

@@ -97,7 +97,7 @@ class _SparkJobRequests:
         common = [str(stream.stream.path), "--json", f"--root={self._broker.root}", f"--master={master}"]
         work = SparkWork([*_command(body), *common])
         job = self._broker.jobs.start(f"spark {body.kind}", call.user, stream.name, work)
-        return Answer(StartedSparkJob(job.id), 202)
+        return Answer(StartedSparkJob(job.id), 202, made=job.id)
 
     async def reported(self, call: Call) -> Answer:
         job = self._broker.jobs.get(call.names["job"])

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from headgate.broker import OF_REMOTE, Declared, Permission, arguments_declared, is_damage
+from headgate.broker import OF_REMOTE, Actor, Declared, Permission, arguments_declared, is_damage
 from headgate.errors import LogError, ResourceExistsError
 from headgate.log import stream_info
 from headgate.server import listings as lists
@@ -64,7 +64,6 @@ def stream_group(context: ServerContext) -> Group:
                 body=lists.StreamChange,
                 example={"arguments": {"max-age": "7D", "max-length-bytes": None}},
                 answer=StreamArguments,
-                action="stream.change",
                 statuses=(HTTPStatus.OK, HTTPStatus.CREATED),
                 errors=(409,),
             ),
@@ -122,6 +121,12 @@ class _StreamRequests:
         return stored(StreamArguments(stream.name, arguments_declared(stream)), is_new=True)
 
     def _changed(self, call: Call) -> Answer:
+        actor, detail = Actor(call.user, "HTTP", call.connection), {"body": msgspec.to_builtins(call.body)}
+        # Recorded here: a stream that is made is recorded by the command of the session.
+        with self._broker.audit.attempt(actor, "stream.change", call.names["stream"], detail):
+            return self._changed_stream(call)
+
+    def _changed_stream(self, call: Call) -> Answer:
         name = call.names["stream"]
         self._broker.users.check(call.user, Permission.CONFIGURE, name)
         stream = found_stream(self._broker, call.user, name)

@@ -106,7 +106,7 @@ class _TokenRequests:
         name, text = self._users.tokens.create(
             call.user, body.description, now_ms=now_ms, expires_ms=expires_ms, read_only=body.read_only
         )
-        return Answer(NewToken(name, text), 201)
+        return Answer(NewToken(name, text), 201, made=name)
 
     async def revoke(self, call: Call) -> Answer:
         name = call.names["token"]

@@ -109,8 +109,10 @@ class Dispatcher:
             return await endpoint.handler(call)
         actor = Actor(call.user, "HTTP", call.connection)
         subject = "/".join(names.values())
-        with self._audit.attempt(actor, endpoint.action, subject, {"body": msgspec.to_builtins(call.body)}):
-            return await endpoint.handler(call)
+        with self._audit.attempt(actor, endpoint.action, subject, {"body": msgspec.to_builtins(call.body)}) as attempt:
+            answer = await endpoint.handler(call)
+            attempt.subject = answer.made or subject
+            return answer
 
     def _refusal(self, path: tuple[str, ...], problem: Problem, headers: dict[str, str]) -> Response:
         if self._router.is_foreign(path):

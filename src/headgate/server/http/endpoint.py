@@ -56,6 +56,8 @@ class Answer:
     value: object = None
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
+    made: str | None = None
+    """The id of what a POST made, its subject in the audit stream; None: the names in the path are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,8 @@ class Endpoint:
     body_bytes: int = BODY_BYTES
     """Limit."""
     action: str | None = None
-    """Its name in the audit stream, such as `user.delete`; None: it changes nothing that is recorded, or a command of
-    the broker's session records it."""
+    """Its name in the audit stream, such as `user.delete`; None: it changes nothing that is recorded, or its
+    handler or a command of the broker's session records it."""
 
     @property
     def changes(self) -> bool:

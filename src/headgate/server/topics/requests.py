@@ -35,7 +35,6 @@ from headgate.server.topics import bodies, rows
 from headgate.server.topics.broker_answers import received, told
 from headgate.server.topics.calls import MOST_COPIES, CopiesQuery, PutQuery, TopicCall, TopicEndpoints
 from headgate.server.topics.dead_letters import DeadLetterRequests
-from headgate.server.topics.jobs import job_group
 from headgate.server.topics.message_topics import message_topic_group
 from headgate.topic import (
     AddRule,
@@ -65,10 +64,7 @@ _A_SUBSCRIPTION = "{topic}/subscriptions/{subscription}"
 
 
 def topic_groups(broker: Broker) -> tuple[Group, ...]:
-    """The endpoints of topics over one broker.
-
-    They are answered in its loop, in which `Broker.wake` schedules the broker's next turn.
-    """
+    """The endpoints of topics over one broker, answered in its loop."""
     requests = _TopicRequests(broker)
     return (
         Group(
@@ -82,7 +78,6 @@ def topic_groups(broker: Broker) -> tuple[Group, ...]:
             tuple(requests.entity_endpoints()),
         ),
         message_topic_group(broker),
-        job_group(broker),
     )
 
 

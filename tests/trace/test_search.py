@@ -26,7 +26,7 @@ from log_streams import quick_folder
 from questions import LabClock, asked
 
 UUID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-IDS = ["a", "b", 77, UUID, b"raw", "b", None, str(uuid.UUID(int=5))]
+IDS = ["a", "b", 77, UUID, b"raw", "b", None, str(uuid.UUID(int=5)), 2**63, 2**64 - 1]
 
 
 def message(identity: object, **properties: object) -> bytes:
@@ -49,7 +49,10 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize(("text", "offset"), [("a", 0), ("77", 2), (str(UUID), 3), (UUID.hex, 3), (IDS[7], 7)])
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [("a", 0), ("77", 2), (str(UUID), 3), (UUID.hex, 3), (IDS[7], 7), (str(2**63), 8), (str(2**64 - 1), 9)],
+)
 def test_ids_of_every_type_are_found(root: Path, text: str, offset: int) -> None:
     stream_of(root, [message(each) for each in IDS])
     found = asked(root, SetClock(), id=text)

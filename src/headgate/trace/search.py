@@ -37,9 +37,9 @@ Progress = Callable[[int, int], None]
 
 _SEGMENTS_AT_ONCE = 4
 _ID = parse_field("properties.message_id")
-_NUMBER = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,20}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
-_LARGEST = 2**63 - 1
+_LARGEST = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)

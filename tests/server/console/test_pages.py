@@ -23,7 +23,9 @@ def test_who_is_refused_is_told_and_may_try_again(browser: Browser, served: Runn
         page.get_by_label("Password").fill("wrong")
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("alert")).to_contain_text("no such user with this password")
-        page.get_by_label("Password").fill(PASSWORD)
+        expect(page.get_by_label("Password")).to_be_focused()
+        # The wrong one is selected: typing replaces it.
+        page.keyboard.type(PASSWORD)
         page.get_by_label("Password").press("Enter")
         expect(page.get_by_role("heading", name="Streams", level=1)).to_be_visible()
         # The session is a cookie that no script sees; after logging out it is over.
@@ -52,6 +54,15 @@ def test_a_session_that_ended_leads_to_the_login_and_back(browser: Browser, serv
         expect(page.get_by_role("textbox", name="Message id")).to_have_value("e-1")
     finally:
         context.close()
+
+
+def test_an_unknown_address_leads_home(page: Page) -> None:
+    go(page, "no", "such", "page")
+    expect(page.get_by_role("heading", name="There is no such page", level=1)).to_be_focused()
+    expect(page).to_have_title("There is no such page · Headgate")
+    accessible(page)
+    page.get_by_role("link", name="To the overview").click()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
 
 
 def test_the_overview_has_numbers_and_a_chart_for_each(page: Page) -> None:
@@ -143,6 +154,41 @@ def test_messages_are_looked_at_with_a_filter(page: Page) -> None:
     accessible(page, width=360, theme="dark")
     first.get_by_role("button", name="Hex").click()
     expect(first.get_by_label("Body in hexadecimal")).to_contain_text("7b 22 6e 75 6d 62 65 72")
+
+
+def test_copied_commands_name_the_port_of_the_server(page: Page, served: RunningServer) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    address = f"127.0.0.1:{served.ports['stream']}"
+    go(page, "messages", "events", query="from=7&open=7&limit=1")
+    for place, words in ((".search", "--from 7"), (".opened", "--from 7 --count 1 --json")):
+        page.locator(place).get_by_role("button", name="Command line").click()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == f"headgate tail events --server {address} {words}"
+    page.locator(".search").get_by_role("button", name="Python").click()
+    assert f'Client.connect("{address}")' in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_filter_on_the_newest_says_how_far_it_looks(page: Page) -> None:
+    go(page, "messages", "events", query="from=last&filter=number%20%3D%20-1")
+    expect(page.get_by_text("The last 10,000 offsets were looked through")).to_be_visible()
+    expect(page.get_by_text("those among the last 10,000 offsets")).to_be_visible()
+    page.get_by_role("combobox", name="From").select_option("first")
+    expect(page.get_by_text("those among the last 10,000 offsets")).to_have_count(0)
+    page.get_by_role("button", name="Look", exact=True).click()
+    expect(page.get_by_text("The stream was looked at to its end.")).to_be_visible()
+
+
+def test_an_id_beyond_the_numbers_of_browsers_is_found_and_copied(page: Page, served: RunningServer) -> None:
+    identity = 2**64 - 1
+    with Client.connect(f"127.0.0.1:{served.ports['stream']}") as client, client.publisher("events") as publisher:
+        publisher.send(Message(b"b", message_id=identity))
+        publisher.flush()
+    go(page, "why", query=f"name=events&id={identity}")
+    expect(page.get_by_text(str(identity), exact=True)).to_be_visible()
+    page.get_by_role("link", name="Look at it").click()
+    page.locator(".opened").get_by_role("button", name="Filter", exact=False).first.wait_for()
+    page.locator(".opened dl").get_by_role("button", name="Filter by message-id").click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(f"properties.message_id = {identity}")
 
 
 def test_new_messages_are_followed_live_until_a_row_is_opened(page: Page, served: RunningServer) -> None:

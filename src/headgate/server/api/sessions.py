@@ -26,6 +26,10 @@ class SessionAnswer(msgspec.Struct, frozen=True):
     tags: list[str]
     expires_ms: int | None
     """When the session ends without further requests; null for a request without a session."""
+    stream_port: int | None
+    """Where clients of the stream protocol connect, as `--server` does; null without such a listener."""
+    stream_tls_port: int | None
+    """The same with TLS."""
 
 
 def session_group(context: ServerContext, access: Access) -> Group:
@@ -56,6 +60,7 @@ def session_group(context: ServerContext, access: Access) -> Group:
 
 class _SessionRequests:
     def __init__(self, context: ServerContext, access: Access) -> None:
+        self._context = context
         self._users = context.broker.users
         self._access = access
 
@@ -78,6 +83,11 @@ class _SessionRequests:
 
     def _answer(self, identity: Identity) -> SessionAnswer:
         tags = list(self._users.get(identity.user).tags)
+        advertised, ports = self._context.settings.advertised, self._context.ports
         return SessionAnswer(
-            identity.user, tags, None if identity.session_id is None else self._access.sessions.idle_end_ms
+            identity.user,
+            tags,
+            None if identity.session_id is None else self._access.sessions.idle_end_ms,
+            stream_port=(advertised.port or ports["stream"]) if "stream" in ports else None,
+            stream_tls_port=(advertised.tls_port or ports["stream_tls"]) if "stream_tls" in ports else None,
         )

@@ -24,7 +24,7 @@ export class Problem extends Error {
 
 // sessions
 
-/** undefined while it is not known, null without one, else `{user, tags}`. */
+/** undefined while it is not known, null without one, else the server's answer: `{user, tags, …}`. */
 let session
 /** The sentence above the login. */
 let reason = ""
@@ -50,6 +50,14 @@ export function useSession() {
 
 /** Whether the user of this session has a tag, such as `administrator`. */
 export const hasTag = (tag) => Boolean(session?.tags?.includes(tag))
+
+/** What `--server` and clients of the stream protocol are given for this server; null where it does not speak that. */
+export function streamAddress() {
+  const { stream_port: port, stream_tls_port: tlsPort } = session ?? {}
+  const host = location.hostname || "localhost"
+  if (tlsPort && (location.protocol.startsWith("https") || !port)) return `headgate-stream+tls://${host}:${tlsPort}`
+  return port ? `${host}:${port}` : null
+}
 
 async function resume() {
   try {

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs"
 import { render } from "./vendor/preact.mjs"
 import { Problem, hasTag, login, logout, usePolled, useSession } from "./api.mjs"
-import { Field, Icon, Skeleton, Toasts, Trouble } from "./components.mjs"
+import { Field, Icon, Page, Skeleton, Toasts, Trouble } from "./components.mjs"
 import { html } from "./html.mjs"
 import { href, usePlace } from "./router.mjs"
 import { NAVIGATION, routeOf } from "./routes.mjs"
@@ -17,6 +17,7 @@ function App() {
 function Login({ reason }) {
   const [state, setState] = useState({ said: reason, isSent: false })
   const user = useRef(null)
+  const password = useRef(null)
   useEffect(() => {
     document.title = "Log in · Headgate"
     user.current.focus()
@@ -33,7 +34,9 @@ function Login({ reason }) {
           ? "The server knows no such user with this password. After many wrong logins it looks at none for a minute."
           : problem.message
       setState({ said, isSent: false })
-      user.current?.focus()
+      // A wrong password is typed again, in place of the wrong one.
+      password.current?.focus()
+      password.current?.select()
     }
   }
   return html`<main class="login">
@@ -44,7 +47,7 @@ function Login({ reason }) {
         ${(props) => html`<input ...${props} ref=${user} name="user" autocomplete="username" autocapitalize="none" spellcheck=${false} required />`}
       </${Field}>
       <${Field} label="Password">
-        ${(props) => html`<input ...${props} name="password" type="password" autocomplete="current-password" />`}
+        ${(props) => html`<input ...${props} ref=${password} name="password" type="password" autocomplete="current-password" />`}
       </${Field}>
       <p class="login-said" role="alert">${state.said}</p>
       <button type="submit" class="primary" disabled=${state.isSent}>${state.isSent ? "Logging in …" : "Log in"}</button>
@@ -134,6 +137,6 @@ function View({ route, query }) {
 const NotLoaded = () =>
   html`<${Trouble} problem=${new Problem(0, { detail: "This page cannot be loaded." })} retry=${() => location.reload()} />`
 
-const Unknown = () => html`<${Trouble} problem=${new Problem(404, { detail: "There is no such page." })} />`
+const Unknown = () => html`<${Page} title="There is no such page" lead="The address may be of another version, or mistyped."><p><a href="#/">To the overview</a></p></${Page}>`
 
 render(html`<${App} />`, document.getElementById("app"))

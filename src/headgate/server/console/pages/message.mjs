@@ -1,6 +1,7 @@
 // One message, opened: its body as text, JSON or bytes, and its properties with their types. All of it is text from clients.
 
 import { useMemo, useState } from "../vendor/hooks.mjs"
+import { streamAddress } from "../api.mjs"
 import { Copy } from "../components.mjs"
 import { bytes, exact, moment } from "../format.mjs"
 import { html } from "../html.mjs"
@@ -20,23 +21,26 @@ const SECTIONS = {
 export function Opened({ row, stream, onFilter }) {
   const whole = { from: String(row.offset), filter: "", language: "amqp", filterValues: [], isFollowed: false }
   const clause = useMemo(() => clauseOfMessage(row), [row])
+  const server = streamAddress()
   return html`<div class="opened">
     <${Body} of=${row.body} />
     <${Properties} row=${row} onFilter=${onFilter} />
     <div class="copies">
       <span class="note">Copy this message as</span>
       ${clause && html`<${Copy} text=${clause} label="Filter" />`}
-      <${Copy} text=${() => `${asCommand(stream, whole)} --count 1 --json`} label="Command line" />
-      <${Copy} text=${() => asPython(stream, whole)} label="Python" />
+      ${server &&
+      html`<${Copy} text=${() => `${asCommand(server, stream, whole)} --count 1 --json`} label="Command line" />
+        <${Copy} text=${() => asPython(server, stream, whole)} label="Python" />`}
       <${Copy} text=${() => JSON.stringify(row.message, null, 2)} label="JSON" />
       <a class="note" href=${href(["messages", stream], { from: row.offset, open: row.offset })}>Link to it</a>
     </div>
   </div>`
 }
 
-function clauseOfMessage({ message }) {
+function clauseOfMessage({ message, typed }) {
+  const clause = (section, name, value) => clauseOf(section, name, value, typeOf(typed?.[section]?.[name]))
   const id = message.properties?.["message-id"]
-  const clauses = id !== undefined ? [clauseOf("properties", "message-id", id)] : Object.entries(message.application_properties ?? {}).map(([name, value]) => clauseOf("application_properties", name, value))
+  const clauses = id !== undefined ? [clause("properties", "message-id", id)] : Object.entries(message.application_properties ?? {}).map(([name, value]) => clause("application_properties", name, value))
   return clauses.filter(Boolean).join(" AND ")
 }
 
@@ -52,7 +56,7 @@ export function Properties({ row, onFilter }) {
         <dl class="properties">
           ${Object.entries(row.message[section]).map(([name, value]) => {
             const type = typeOf(row.typed?.[section]?.[name])
-            const clause = clauseOf(section, name, value)
+            const clause = clauseOf(section, name, value, type)
             return html`<div>
               <dt><bdi>${name}</bdi></dt>
               <dd>

@@ -3,7 +3,7 @@
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "../vendor/hooks.mjs"
 import { Component } from "../vendor/preact.mjs"
-import { ask, events, named, usePolled } from "../api.mjs"
+import { ask, events, named, streamAddress, usePolled } from "../api.mjs"
 import { Badge, Card, Copy, Dialog, Empty, FilterBox, Icon, Page, Skeleton, Trouble } from "../components.mjs"
 import { bytes, count, counted, exact, moment } from "../format.mjs"
 import { html } from "../html.mjs"
@@ -102,6 +102,7 @@ function Search({ stream, search }) {
   }
   const [checked, setChecked] = useState(null)
   const isWrong = checked?.ok === false
+  const server = streamAddress()
   return html`<form
     class="search"
     method="dialog"
@@ -140,11 +141,13 @@ function Search({ stream, search }) {
           : html`<button type="button" disabled=${isWrong} onClick=${() => begin(true)}><${Icon} name="play" />Follow live</button>`}
       </span>
     </div>
+    ${given.kind === "last" && (given.filter.trim() || given.values.trim()) && html`<p class="hint">With a filter the newest are those among the last ${exact(NEWEST)} offsets; from the first, an offset or a time on all are looked through.</p>`}
     <div class="copies">
       <span class="note">Copy this search</span>
       ${search.filter && html`<${Copy} text=${search.filter} label="Filter" />`}
-      <${Copy} text=${() => asCommand(stream, search)} label="Command line" />
-      <${Copy} text=${() => asPython(stream, search)} label="Python" />
+      ${server &&
+      html`<${Copy} text=${() => asCommand(server, stream, search)} label="Command line" />
+        <${Copy} text=${() => asPython(server, stream, search)} label="Python" />`}
     </div>
   </form>`
 }
@@ -190,15 +193,16 @@ function Browse({ stream, search, onWhy }) {
   const { pages, problem, isAsking } = state
   const rows = useMemo(() => pages.flatMap((page) => page.messages), [pages])
   const last = pages.at(-1)
+  const isFiltered = Boolean(search.filter || search.filterValues.length)
   return html`
-    ${last && html`<${Stages} of=${summed(pages.map((page) => page.counters))} isFiltered=${Boolean(search.filter || search.filterValues.length)} />`}
+    ${last && html`<${Stages} of=${summed(pages.map((page) => page.counters))} isFiltered=${isFiltered} />`}
     ${problem && html`<${Trouble} problem=${problem} retry=${() => load(last?.next_from ?? search.from, pages)} />`}
     ${isAsking && !pages.length && html`<${Card}><${Skeleton} lines=${6} /></${Card}>`}
     ${last &&
     html`<${Card} isFlush>
       <h2 class="sr-only">Messages</h2>
       <${Rows} rows=${rows} stream=${stream} open=${search.open} onWhy=${onWhy} label="Messages" />
-      ${rows.length === 0 && html`<${Empty} title=${last.is_end ? "No message matches" : "No match so far"}><p>${last.is_end ? "The stream was looked at to its end." : "The time for one answer was over: look further."}</p></${Empty}>`}
+      ${rows.length === 0 && html`<${Empty} title=${last.is_end ? "No message matches" : "No match so far"}><p>${!last.is_end ? "The time for one answer was over: look further." : search.from === "last" && isFiltered ? `The last ${exact(NEWEST)} offsets were looked through; there may be older matches.` : "The stream was looked at to its end."}</p></${Empty}>`}
       <div class="table-foot" role="status">
         <span>${counted(rows.length, "message")}${last.is_end ? ", the end of the stream" : ""}</span>
         <span class="actions">

@@ -58,7 +58,7 @@ def test_jobs_are_listed_and_cancelled(run: Run, real: RunningServer) -> None:
     tokens = [row["token"] for row in received]
     assert run("subscription", "settle", "orders", "all", "dead-letter", *tokens, *server).status == 0
     topics = Management.of(f"http://127.0.0.1:{real.ports['http']}").topics
-    job = topics.resubmit("orders", "all", rate_per_s=0.01)
+    job = topics.dead_letters("orders", "all").resubmit(rate_per_s=0.01)
     (row,) = run("job", "ls", "--json", *server).json
     assert (row["id"], row["state"], row["total"]) == (job, "running", 3)
     assert "cancelled" in run("job", "cancel", job, *server).out

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from command_line import Run
+from command_line import Outcome, Run
 from server.running import running_server
+from server.topics.test_dead_letters import give_up
+from waiting import eventually
 
 
 def publish(run: Run, stream: str, count: int) -> None:
@@ -71,6 +74,41 @@ def test_a_group_goes_on_where_it_is_told_to(run: Run) -> None:
     assert "orders\t0\t10\t10\t10\t0" in run("rocketmq", "group", "show", "billing").out
     assert run("rocketmq", "group", "rm", "billing").status == 0
     assert run("rocketmq", "topic", "show", "orders", "--json").json[0]["groups"] == []
+
+
+@pytest.fixture(params=["folder", "server"])
+def given_up(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Iterator[Run]:
+    """The same; the group `billing` gave up three messages of the topic `payments`."""
+    with running_server(tmp_path, handlers={}, root=str(tmp_path / "root")) as running:
+        assert run("rocketmq", "topic", "create", "payments", "--queues", "1").status == 0
+        assert run("rocketmq", "group", "create", "billing", "--start", "first").status == 0
+        running.call(give_up, running, 3)
+        eventually(lambda: len(run("rocketmq", "dead-letters", "peek", "billing", "--json").json) == 3)
+        if request.param == "server":
+            yield run
+            return
+    yield run
+
+
+def test_dead_letters_of_a_group_are_tried_resubmitted_and_deleted(given_up: Run) -> None:
+    def letters(*words: object) -> Outcome:
+        return given_up("rocketmq", "dead-letters", *words)
+
+    first, _, last = letters("peek", "billing", "--json").json
+    assert (first["offset"], last["offset"], first["body"]) == (0, 2, {"data": "b"})
+    assert len(letters("peek", "billing", "--from", "1", "-n", "1").lines) == 2
+    (tried,) = letters("resubmit", "billing", "--dry-run", "--offset", "1", "--json").json
+    assert (tried["copies"], tried["num_taken_by_none"]) == (1, 0)
+    assert letters("purge", "billing", "--offset", "1").out == "1\n"
+    done = letters("resubmit", "billing", "--offset", "0", "--set", "again=true", "--json")
+    assert (done.status, done.err, done.json[0]["done"]) == (0, "1 dead letter resubmitted\n", 1)
+    assert letters("resubmit", "billing", "--to", "missing").status == 1
+    assert [row["offset"] for row in letters("peek", "billing", "--json").json] == [2]
+    assert letters("purge", "billing").out == "1\n"
+    assert letters("peek", "billing").out == ""
+    (topic,) = [row for row in given_up("rocketmq", "topic", "ls", "--json").json if row["name"] == "payments"]
+    assert topic["messages"] == 4
+    assert letters("peek", "nobody").out == ""
 
 
 @pytest.mark.parametrize(

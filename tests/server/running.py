@@ -87,7 +87,7 @@ def _settings(
     listeners: dict[str, Any] = {"host": "127.0.0.1"}
     listeners |= {name: 0 if protocol_of(name) in served else "off" for name in (*PLAIN, *ENCRYPTED)}
     tables: dict[str, Any] = {
-        "root": str(tmp_path / "data"),
+        "root": given.get("root", str(tmp_path / "data")),
         "timeouts": {"login_failure_s": 0.05, "linger_s": 1.0, "shutdown_s": 3.0} | given.get("timeouts", {}),
         "listeners": listeners | given.get("listeners", {}),
     }

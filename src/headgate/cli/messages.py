@@ -1,12 +1,27 @@
-"""A message as commands show it: as JSON, or in three cells of a line."""
+"""A message as commands show it: as JSON, or in three cells of a line; copies of it and dead letters."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
+from cyclopts import Parameter, validators
 
-from headgate.errors import MessageError
+from headgate.cli.output import write_json, write_table
+from headgate.clock import shown_time
+from headgate.errors import ConfigError, MessageError
+
+if TYPE_CHECKING:
+    from headgate.client import ReadCopy, ReceivedCopy
+
+Start: TypeAlias = Annotated[
+    int, Parameter(name="--from", help="Offset to begin at.", validator=validators.Number(gte=0))
+]
+Count: TypeAlias = Annotated[
+    int, Parameter(name=("-n", "--count"), help="At most so many.", validator=validators.Number(gte=1))
+]
+Typed: TypeAlias = Annotated[bool, Parameter(negative=(), help="With --json: values with their AMQP types.")]
 
 _SHOWN_BODY_CHARACTERS = 80
 
@@ -35,6 +50,29 @@ def message_cells(encoded: bytes) -> tuple[str, str, str]:
         _one_line(shown.get("application_properties", "")),
         _one_line(shown.get("body", ""))[:_SHOWN_BODY_CHARACTERS],
     )
+
+
+def write_copies(copies: Iterable[ReadCopy | ReceivedCopy], *, as_json: bool, typed: bool) -> None:
+    """Copies as lines of JSON or as a table; nothing without any."""
+    if typed and not as_json:
+        raise ConfigError("--typed has a meaning with --json only")
+    rows = [(copy, _head(copy)) for copy in copies]
+    if as_json:
+        for copy, head in rows:
+            write_json(head | message_json(copy.encoded, typed=typed))
+    elif rows:
+        columns = (*rows[0][1], "subject", "application_properties", "body")
+        write_table(columns, [(*head.values(), *message_cells(copy.encoded)) for copy, head in rows])
+
+
+def _head(copy: ReadCopy | ReceivedCopy) -> dict[str, Any]:
+    """The facts about a copy, without its message."""
+    head: dict[str, Any] = {"offset": copy.offset, "rule": copy.rule, "timestamp": shown_time(copy.timestamp_ms)}
+    token = getattr(copy, "token", None)
+    if token is None:
+        return head
+    attempt, until_ms = getattr(copy, "attempt", 0), getattr(copy, "locked_until_ms", 0)
+    return {"token": token, **head, "attempt": attempt, "locked_until": shown_time(until_ms)}
 
 
 def _one_line(value: object) -> str:

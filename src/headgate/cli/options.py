@@ -25,6 +25,7 @@ Root: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON lines.")]
 StreamText: TypeAlias = Annotated[str, Parameter(help="Name of a stream under --root, or the folder of any stream.")]
 TopicName: TypeAlias = Annotated[str, Parameter(help="Name of the topic.")]
+GroupName: TypeAlias = Annotated[str, Parameter(help="Name of the consumer group.")]
 SubscriptionName: TypeAlias = Annotated[str, Parameter(help="Name of the subscription.")]
 RuleName: TypeAlias = Annotated[str, Parameter(help="Name of the rule.")]
 LockTimeout: TypeAlias = Annotated[float, Parameter(help="Seconds to wait for another writer.")]

@@ -1,4 +1,4 @@
-"""`headgate rocketmq`: topics and consumer groups as clients of RocketMQ have them."""
+"""`headgate rocketmq`: topics and consumer groups as clients of RocketMQ have them, and their dead letters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import AsJson, LockTimeout, TopicName, naming_settings
+from headgate.cli.dead_letters import of_groups
+from headgate.cli.options import AsJson, GroupName, LockTimeout, TopicName, naming_settings
 from headgate.cli.output import write_facts, write_json, write_line, write_note, write_rows
 from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import duration_ms, shown_reading, shown_size
@@ -19,8 +20,7 @@ topics = App(name="topic", help="Topics: each stream is one of a single queue, e
 groups = App(name="group", help="Consumer groups: how their messages are delivered, and how far they are.")
 commands.command(topics)
 commands.command(groups)
-
-GroupName = Annotated[str, Parameter(help="Name of the consumer group.")]
+commands.command(of_groups)
 
 
 @Parameter(name="*")

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from headgate.cli.dead_letters import Offsets
-from headgate.cli.messages import message_cells, message_json
+from headgate.cli.messages import Count, Start, Typed, write_copies
 from headgate.cli.options import AsJson, LockTimeout, SubscriptionName, TopicName
-from headgate.cli.output import write_json, write_line, write_note, write_table
+from headgate.cli.output import write_line, write_note
 from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import duration_ms
-from headgate.clock import shown_time
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.client import ReadCopy, ReceivedCopy, SubscriptionReceiver
+    from headgate.client import SubscriptionReceiver
 
 DeadLetters: TypeAlias = Annotated[
     bool, Parameter(name="--dead-letters", negative=(), help="Its dead letters in place of its copies.")
 ]
-Count: TypeAlias = Annotated[
-    int, Parameter(name=("-n", "--count"), help="At most so many.", validator=validators.Number(gte=1))
-]
-Typed: TypeAlias = Annotated[bool, Parameter(negative=(), help="With --json: values with their AMQP types.")]
 Outcome = Literal["complete", "abandon", "dead-letter", "defer", "renew"]
 
 
@@ -35,7 +30,7 @@ def peek(
     subscription: SubscriptionName,
     /,
     *,
-    start: Annotated[int, Parameter(name="--from", help="Offset to begin at.", validator=validators.Number(gte=0))] = 0,
+    start: Start = 0,
     count: Count = 100,
     dead_letters: DeadLetters = False,
     as_json: AsJson = False,
@@ -46,7 +41,7 @@ def peek(
     """Show unsettled copies, as their actions make them, claimed ones as well; nothing changes."""
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         copies = list(topics.peek(topic, subscription, offset=start, limit=count, dead_letters=dead_letters))
-    _write(copies, as_json=as_json, typed=typed)
+    write_copies(copies, as_json=as_json, typed=typed)
     return 0
 
 
@@ -74,7 +69,7 @@ def receive(
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         receiver = topics.receiver(topic, subscription, dead_letters=dead_letters)
         copies = receiver.receive(count, wait_s=wait_s)
-        _write(copies, as_json=as_json, typed=typed)
+        write_copies(copies, as_json=as_json, typed=typed)
         if outcome is None or not copies:
             return 0
         # What was not written is not settled.
@@ -129,7 +124,7 @@ def purge(
         raise ConfigError("--offset belongs to --dead-letters")
     with location.topics(topic, lock_timeout_s=lock_timeout) as topics:
         if offset is not None:
-            write_line(str(topics.delete_dead_letters(topic, subscription, offset)))
+            write_line(str(topics.dead_letters(topic, subscription).delete(offset)))
             return 0
         write_line(str(topics.purge(topic, subscription, dead_letters=dead_letters)))
     return 0
@@ -146,26 +141,3 @@ def _settle(receiver: SubscriptionReceiver, outcome: str, tokens: Sequence[str],
         write_note(f"{outcome}: {len(held)} settled")
         return 0
     return 1
-
-
-def _write(copies: Iterable[ReadCopy | ReceivedCopy], *, as_json: bool, typed: bool) -> None:
-    """Copies as lines of JSON or as a table; nothing without any."""
-    if typed and not as_json:
-        raise ConfigError("--typed has a meaning with --json only")
-    rows = [(copy, _head(copy)) for copy in copies]
-    if as_json:
-        for copy, head in rows:
-            write_json(head | message_json(copy.encoded, typed=typed))
-    elif rows:
-        columns = (*rows[0][1], "subject", "application_properties", "body")
-        write_table(columns, [(*head.values(), *message_cells(copy.encoded)) for copy, head in rows])
-
-
-def _head(copy: ReadCopy | ReceivedCopy) -> dict[str, Any]:
-    """The facts about a copy, without its message."""
-    head: dict[str, Any] = {"offset": copy.offset, "rule": copy.rule, "timestamp": shown_time(copy.timestamp_ms)}
-    token = getattr(copy, "token", None)
-    if token is None:
-        return head
-    attempt, until_ms = getattr(copy, "attempt", 0), getattr(copy, "locked_until_ms", 0)
-    return {"token": token, **head, "attempt": attempt, "locked_until": shown_time(until_ms)}

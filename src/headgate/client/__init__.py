@@ -12,8 +12,8 @@ Hides connections, credit, confirms, and the recovery when a connection breaks.
 `Subscription` reads whole batches of encoded messages, as the command line and Spark do; `delivered_chunks`, `extent`
 and `header_at` look at a stream's chunks, and `Management` asks a server over HTTP. Its `topics` make and change
 subscriptions and rules, and a `SubscriptionReceiver` takes the copies of a subscription and settles them; its
-`rocketmq` makes and changes topics and consumer groups of RocketMQ's clients. A `PipelineReport` tells the server's
-console of a job of Spark.
+`rocketmq` makes and changes topics and consumer groups of RocketMQ's clients. `DeadLetters` of either are looked at and
+published again. A `PipelineReport` tells the server's console of a job of Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from headgate.client.retry import Retry
     from headgate.client.rocketmq import RocketTopics
     from headgate.client.subscription import ServedFilter, Subscription, SubscriptionOptions
-    from headgate.client.topics import Ask, CopyPage, ReadCopy, ReceivedCopy, SubscriptionReceiver, Topics
+    from headgate.client.topics import (
+        Ask,
+        CopyPage,
+        DeadLetters,
+        Jobs,
+        ReadCopy,
+        ReceivedCopy,
+        SubscriptionReceiver,
+        Topics,
+    )
 else:
     from headgate.faces import lazy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headgate.client.topics import Ask, Row
+from headgate.client.topics import Ask, DeadLetters, Row
 
 
 class RocketTopics:
@@ -61,6 +61,10 @@ class RocketTopics:
     def remove_group(self, name: str) -> None:
         """Forget a group, and its places in all queues."""
         self._ask("DELETE", ["rocketmq", "groups", name], {}, None)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """The dead letters of a group that were neither resubmitted nor deleted; without a target they go back."""
+        return DeadLetters(self._ask, ["rocketmq", "groups", group, "dead-letters"])
 
     def _put(self, kind: str, name: str, only: str, given: Mapping[str, object]) -> Row:
         body = {key: value for key, value in given.items() if value is not None}

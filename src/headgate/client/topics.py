@@ -66,15 +66,31 @@ class CopyPage:
     next_offset: int
 
 
-class Topics:
+class Jobs:
+    """Long work that a server does for its users."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def jobs(self) -> list[Row]:
+        """The jobs of the user, of monitors all: those that run, and the last that ended."""
+        return list(self._ask("GET", ["jobs"], {}, None))
+
+    def job(self, job: str, *, wait_s: float = 0.0) -> Row:
+        """One job, when it ends, or after `wait_s`, at most `LONGEST_WAIT_S`."""
+        return dict(self._ask("GET", ["jobs", job], {"wait_s": wait_s}, None))
+
+    def cancel_job(self, job: str) -> Row:
+        """Let a job begin nothing more."""
+        return dict(self._ask("DELETE", ["jobs", job], {}, None))
+
+
+class Topics(Jobs):
     """Topics of a server (`Management.topics`), or of the files of a root.
 
     Every call raises ResourceNotFoundError or RuleNotFoundError for missing objects, AccessRefusedError,
     ConnectionLostError, and the errors in its own docstring.
     """
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
 
     # what there is
 
@@ -157,15 +173,7 @@ class Topics:
         self, topic: str, subscription: str, *, offset: int = 0, limit: int = 100, dead_letters: bool = False
     ) -> Iterator[ReadCopy]:
         """At most `limit` copies that are not settled, locked or not, from an offset on; requested in pages."""
-        rule = 0
-        while limit > 0:
-            query = {"from": offset, "rule": rule, "limit": min(limit, _COPIES_A_REQUEST), "encoded": "true"}
-            rows = self._ask("GET", [*_path(topic, subscription, dead_letters), "messages"], query, None)
-            if not rows:
-                return
-            yield from map(_read, rows)
-            limit -= len(rows)
-            offset, rule = rows[-1]["offset"], rows[-1]["rule"] + 1
+        return _copies(self._ask, _path(topic, subscription, dead_letters), offset, limit)
 
     def purge(self, topic: str, subscription: str, *, dead_letters: bool = False) -> int:
         """Settle all present copies; gives their number."""
@@ -173,43 +181,45 @@ class Topics:
 
     # dead letters
 
-    def try_resubmission(self, topic: str, subscription: str, **request: object) -> Row:
-        """What `resubmit` would do: `taken` by which rules, `failing`, and `taken_by_none`; nothing changes."""
-        body = {**_given(request), "dry_run": True}
-        return dict(self._ask("POST", [*_path(topic, subscription, True), "resubmissions"], {}, body))
-
-    def resubmit(self, topic: str, subscription: str, **request: object) -> str:
-        """Publish dead letters again, as a job; gives its id. What no rule of the target takes stays.
-
-        `request` are the keys of the body: `copies` (None: all), `to` (None: the topic), `set`, `remove`, `rate_per_s`,
-        `include_untaken`. Raises PreconditionFailedError.
-        """
-        path = [*_path(topic, subscription, True), "resubmissions"]
-        return str(self._ask("POST", path, {}, _given(request))["job"])
-
-    def delete_dead_letters(self, topic: str, subscription: str, offsets: Sequence[int] | None = None) -> int:
-        """Delete chosen dead letters, None: all; gives how many. Those that a receiver holds stay, unless all go."""
-        copies = None if offsets is None else [{"offset": offset} for offset in offsets]
-        path = [*_path(topic, subscription, True), "delete"]
-        return int(self._ask("POST", path, {}, {"copies": copies})["deleted"])
-
-    # jobs
-
-    def jobs(self) -> list[Row]:
-        """The jobs of the user, of monitors all: those that run, and the last that ended."""
-        return list(self._ask("GET", ["jobs"], {}, None))
-
-    def job(self, job: str, *, wait_s: float = 0.0) -> Row:
-        """One job, when it ends, or after `wait_s`, at most `LONGEST_WAIT_S`."""
-        return dict(self._ask("GET", ["jobs", job], {"wait_s": wait_s}, None))
-
-    def cancel_job(self, job: str) -> Row:
-        """Let a job begin nothing more."""
-        return dict(self._ask("DELETE", ["jobs", job], {}, None))
+    def dead_letters(self, topic: str, subscription: str) -> DeadLetters:
+        """The dead letters of a subscription: looked at, published again, deleted."""
+        return DeadLetters(self._ask, _path(topic, subscription, True))
 
     def receiver(self, topic: str, subscription: str, *, dead_letters: bool = False) -> SubscriptionReceiver:
         """Takes copies of a subscription, or of its dead letters, and settles them."""
         return SubscriptionReceiver(self._ask, _path(topic, subscription, dead_letters))
+
+
+class DeadLetters(Jobs):
+    """The dead letters of a subscription (`Topics.dead_letters`) or of a consumer group (`RocketTopics.dead_letters`).
+
+    Each is known by its offset among them.
+    """
+
+    def __init__(self, ask: Ask, path: Sequence[str]) -> None:
+        super().__init__(ask)
+        self._path = path
+
+    def peek(self, *, offset: int = 0, limit: int = 100) -> Iterator[ReadCopy]:
+        """At most `limit` of them, from an offset on; requested in pages."""
+        return _copies(self._ask, self._path, offset, limit)
+
+    def try_resubmission(self, **request: object) -> Row:
+        """What `resubmit` would do: `taken` by which rules, `failing`, and `taken_by_none`; nothing changes."""
+        return dict(self._ask("POST", [*self._path, "resubmissions"], {}, {**_given(request), "dry_run": True}))
+
+    def resubmit(self, **request: object) -> str:
+        """Publish them again, as a job; gives its id. What no rule of the target takes stays.
+
+        `request` are the keys of the body: `copies` (None: all), `to` (None: where they came from), `set`, `remove`,
+        `rate_per_s`, `include_untaken`. Raises PreconditionFailedError.
+        """
+        return str(self._ask("POST", [*self._path, "resubmissions"], {}, _given(request))["job"])
+
+    def delete(self, offsets: Sequence[int] | None = None) -> int:
+        """Delete chosen ones, None: all; gives how many. Those that a receiver holds stay, unless all go."""
+        copies = None if offsets is None else [{"offset": offset} for offset in offsets]
+        return int(self._ask("POST", [*self._path, "delete"], {}, {"copies": copies})["deleted"])
 
 
 class SubscriptionReceiver:
@@ -279,6 +289,19 @@ class SubscriptionReceiver:
             }
             held += self._ask("POST", [*self._path, "settle"], {}, body)["settled"]
         return held
+
+
+def _copies(ask: Ask, path: Sequence[str], offset: int, limit: int) -> Iterator[ReadCopy]:
+    """The copies of a list, page by page."""
+    rule = 0
+    while limit > 0:
+        query = {"from": offset, "rule": rule, "limit": min(limit, _COPIES_A_REQUEST), "encoded": "true"}
+        rows = ask("GET", [*path, "messages"], query, None)
+        if not rows:
+            return
+        yield from map(_read, rows)
+        limit -= len(rows)
+        offset, rule = rows[-1]["offset"], rows[-1]["rule"] + 1
 
 
 def _given(request: Mapping[str, object]) -> dict[str, object]:

@@ -67,6 +67,11 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
+def how_to_install(extra: str) -> str:
+    """The commands that bring an extra, with Headgate from a package index and in a checkout of it."""
+    return f"pip install 'headgate[{extra}]', or in a checkout of Headgate pip install --editable '.[{extra}]'"
+
+
 class HeadgateError(Exception):
     """Base of everything that Headgate raises on purpose."""
 

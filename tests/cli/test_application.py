@@ -17,8 +17,8 @@ from cyclopts import App
 
 from command_line import Run
 from headgate.cli import main
-from headgate.cli.application import application
-from headgate.errors import ConfigError, HeadgateError
+from headgate.cli.application import WHO_ASKS, application
+from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from waiting import LIMIT_S
 
 COMMANDS = [
@@ -91,13 +91,67 @@ def test_commands_on_a_server_all_name_it_and_its_user_in_the_same_way() -> None
         assert {name: options.get(name) for name in place} == place, command
 
 
-def test_only_a_wrong_command_line_has_the_exit_status_of_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+READING = [
+    ["audit"],
+    ["backup", "copy"],
+    ["stream", "ls"],
+    ["stream", "info", "orders"],
+    ["tail", "orders"],
+    ["why", "orders", "--offset", "1"],
+    ["consumer", "ls"],
+    ["consumer", "lag"],
+    ["columns", "ls"],
+    ["columns", "build"],
+    ["lookup", "ls"],
+    ["lookup", "build"],
+    ["index", "ls"],
+    ["index", "build"],
+    ["table", "ls"],
+    ["topic", "ls"],
+    ["topic", "show", "orders"],
+    ["topic", "rm", "orders"],
+    ["subscription", "ls", "orders"],
+    ["rocketmq", "topic", "ls"],
+    ["rocketmq", "group", "ls"],
+    ["rocketmq", "group", "rm", "orders"],
+    ["servicebus", "export"],
+    ["user", "ls"],
+    ["user", "password", "guest"],
+    ["key", "ls"],
+    ["key", "rm", "orders"],
+]
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_a_folder_that_is_no_root_is_named_and_left_alone(run: Run, tmp_path: Path, command: list[str]) -> None:
+    missing, other = tmp_path / "missing", tmp_path / "other"
+    other.mkdir()
+    other.joinpath("file").touch()
+    shown = run(*command, "--root", missing, stdin="secret\n")
+    assert shown.status == 1 and f"{missing}: there is no such folder; --root or HEADGATE_ROOT" in shown.err
+    shown = run(*command, "--root", other, stdin="secret\n")
+    assert shown.status == 1 and f"{other}: the folder is no root: it has no folder 'streams'" in shown.err
+    assert not missing.exists() and [path.name for path in other.iterdir()] == ["file"]
+
+
+def test_the_folder_of_streams_is_not_taken_for_the_root_above_it(run: Run, tmp_path: Path) -> None:
+    run("stream", "create", "orders")
+    assert (
+        f"give the folder above: --root {tmp_path / 'root'}"
+        in run("stream", "ls", "--root", tmp_path / "root" / "streams").err
+    )
+
+
+def test_only_a_wrong_command_line_has_the_exit_status_of_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def kinds(of: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
         yield of
         for kind in of.__subclasses__():
             yield from kinds(kind)
 
     raised: list[HeadgateError] = []
+    tmp_path.joinpath("root").mkdir()
 
     def failing(*_: object) -> None:
         raise raised[-1]
@@ -106,8 +160,9 @@ def test_only_a_wrong_command_line_has_the_exit_status_of_one(run: Run, monkeypa
     for kind in set(kinds(HeadgateError)):
         monkeypatch.setattr(kind, "__str__", lambda _: "reason")
         raised.append(kind.__new__(kind))
+        advice = f"; {WHO_ASKS}" if issubclass(kind, AuthenticationError) else ""
         shown = run("stream", "ls")
-        assert (shown.status, shown.err) == (2 if kind is ConfigError else 1, "headgate: reason\n"), kind
+        assert (shown.status, shown.err) == (2 if kind is ConfigError else 1, f"headgate: reason{advice}\n"), kind
 
 
 @pytest.mark.parametrize("arguments", [["strea"], ["stream", "mak"], ["tail"], ["stream", "create", "a", "b"]])

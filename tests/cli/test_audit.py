@@ -43,7 +43,9 @@ def test_the_audit_is_shown_of_a_server_and_of_its_folder(run: Run, real: Runnin
 
 
 def test_a_folder_without_an_audit_stream_has_no_entries(run: Run, tmp_path: Path) -> None:
-    assert run("audit", "--root", str(tmp_path / "root")).status == 0
+    assert run("audit", "--root", tmp_path / "empty").status == 1
+    tmp_path.joinpath("empty").mkdir()
+    assert run("audit", "--root", tmp_path / "empty").status == 0
 
 
 def test_jobs_are_listed_and_cancelled(run: Run, real: RunningServer) -> None:

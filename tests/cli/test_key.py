@@ -15,6 +15,7 @@ def stored(tmp_path: Path) -> AccessKeys:
 
 
 def test_secrets_are_shown_when_they_are_made_and_not_again(run: Run, tmp_path: Path) -> None:
+    tmp_path.joinpath("root").mkdir()
     assert "no keys" in run("key", "ls").err
     (made,) = run("key", "add", "app", "--send", "^orders", "--listen", ".*", "--json").json
     key = stored(tmp_path).get("app")

@@ -16,22 +16,27 @@ from headgate.cli.mcp import agent_server
 from headgate.client import Client as StreamClient
 from headgate.client import Management
 from headgate.message import Message
-from server.running import running_server
+from server.running import RunningServer, running_server
 
 
 @pytest.fixture
-def management(tmp_path: Path) -> Iterator[Management]:
-    """Of a server with a topic `orders` of 20 messages, whose subscription `red` takes every second one."""
+def running(tmp_path: Path) -> Iterator[RunningServer]:
     with running_server(tmp_path, stream=[{"name": "hidden"}]) as running:
-        made = Management.of(f"http://127.0.0.1:{running.ports['http']}", user="guest", password="guest")
-        made.topics.create_topic("orders")
-        rules = [{"name": "red", "sql": "color = 'red'"}]
-        made.topics.create_subscription("orders", "red", {"rules": rules})
-        with StreamClient.connect(f"127.0.0.1:{running.ports['stream']}") as client, client.publisher("orders") as out:
-            for number in range(20):
-                properties = {"color": ("red", "blue")[number % 2], "n": number}
-                out.send(Message(b"body", message_id=f"id-{number}", application_properties=properties))
-        yield made
+        yield running
+
+
+@pytest.fixture
+def management(running: RunningServer) -> Management:
+    """Of a server with a topic `orders` of 20 messages, whose subscription `red` takes every second one."""
+    made = Management.of(f"http://127.0.0.1:{running.ports['http']}", user="guest", password="guest")
+    made.topics.create_topic("orders")
+    rules = [{"name": "red", "sql": "color = 'red'"}]
+    made.topics.create_subscription("orders", "red", {"rules": rules})
+    with StreamClient.connect(f"127.0.0.1:{running.ports['stream']}") as client, client.publisher("orders") as out:
+        for number in range(20):
+            properties = {"color": ("red", "blue")[number % 2], "n": number}
+            out.send(Message(b"body", message_id=f"id-{number}", application_properties=properties))
+    return made
 
 
 def called(management: Management, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
@@ -87,6 +92,15 @@ def test_every_tool_says_that_it_changes_nothing(management: Management) -> None
     tools = asyncio.run(listed())
     assert len(tools) == 9
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
+
+
+def test_a_wrong_token_is_told_before_an_agent_asks(
+    running: RunningServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_TOKEN", "wrong")
+    assert main(["mcp", "--server", f"127.0.0.1:{running.ports['stream']}"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Login was refused" in shown.err and "HEADGATE_TOKEN" in shown.err
 
 
 def test_a_server_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,8 @@ def test_wrong_argument_of_a_stream_is_named_and_makes_nothing(
     assert not (tmp_path / "root" / "streams" / "orders").exists()
 
 
-def test_listing_an_empty_root_says_how_to_make_a_stream(run: Run) -> None:
+def test_listing_an_empty_root_says_how_to_make_a_stream(run: Run, tmp_path: Path) -> None:
+    tmp_path.joinpath("root").mkdir()
     shown = run("stream", "ls")
     assert (shown.status, shown.out) == (0, "")
     assert "stream create" in shown.err

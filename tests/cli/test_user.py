@@ -24,9 +24,10 @@ def running(tmp_path: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(params=["files", "http", "stream"])
-def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     """Users of a root, or of a server that is named by its HTTP or by its stream listener."""
     if request.param == "files":
+        tmp_path.joinpath("root").mkdir()
         return ()
     ports = request.getfixturevalue("running").ports
     place = f"127.0.0.1:{ports[request.param]}"
@@ -65,6 +66,7 @@ def test_passwords_are_what_standard_input_says(run: Run, tmp_path: Path) -> Non
 
 def test_a_users_file_of_its_own_is_taken(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "users.json"
+    tmp_path.joinpath("root").mkdir()
     assert run("user", "add", "anna", "--users-file", path, stdin="secret\n").status == 0
     assert "anna" in Users(path, default_user="guest") and list(rows(run)) == ["guest"]
 
@@ -94,6 +96,7 @@ def test_a_wrong_login_is_told(run: Run, running: RunningServer) -> None:
     server = f"http://127.0.0.1:{running.ports['http']}"
     shown = run("user", "ls", "--server", server, "--password", "wrong")
     assert shown.status == 1 and "Login was refused" in shown.err and "wrong" not in shown.err
+    assert "--user and --password say who asks" in shown.err
 
 
 def test_a_server_that_is_not_there_is_told(run: Run) -> None:

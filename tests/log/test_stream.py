@@ -673,7 +673,8 @@ def test_what_is_no_stream_is_named_with_what_is_there_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
+    for made in ("folder", "root"):
+        (tmp_path / made).mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(StreamNotFoundError) as refused:
         resolve_stream(text, tmp_path / "root")

@@ -38,8 +38,10 @@ from headgate.cli.run import run
 from headgate.cli.serve import serve
 from headgate.cli.tail import tail
 from headgate.cli.why import why
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import AuthenticationError, ConfigError, HeadgateError
 from headgate.version import __version__
+
+WHO_ASKS = "--user and --password say who asks, or HEADGATE_USER and HEADGATE_PASSWORD; HEADGATE_TOKEN alone does, too"
 
 
 class ExitStatus(enum.IntEnum):
@@ -106,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Bytes of an argument that are not UTF-8 are single surrogates to Python, and no name or text here has any.
         write_note(f"headgate: {error.object!a}: found bytes that are no UTF-8")
         return ExitStatus.WRONG_USAGE
+    except AuthenticationError as error:
+        write_note(f"headgate: {error}; {WHO_ASKS}")
+        return ExitStatus.FAILED
     except HeadgateError as error:
         write_note(f"headgate: {error}")
         return ExitStatus.WRONG_USAGE if isinstance(error, ConfigError) else ExitStatus.FAILED

@@ -51,8 +51,9 @@ def _rows(location: Location, **query: Any) -> list[dict[str, Any]]:
     if location.is_server:
         return location.management().audit(**query)
     from headgate.broker import AUDIT_STREAM, read_audit
-    from headgate.log import resolve_stream
+    from headgate.log import check_root, resolve_stream
 
+    check_root(location.root)
     try:
         stream = resolve_stream(AUDIT_STREAM, location.root)
     except StreamNotFoundError:

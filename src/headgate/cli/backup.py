@@ -25,7 +25,9 @@ def backup(
     --root. What can be made anew is left out: which subscription has which copies is decided again at the first start.
     """
     from headgate.broker import back_up
+    from headgate.log import check_root
 
+    check_root(root)
     report = back_up(root, target)
     if as_json:
         write_json({"target": str(target), "files": report.files, "size_bytes": report.size_bytes})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headgate.cli.options import AsJson
+from headgate.cli.options import AsJson, named_streams
 from headgate.cli.output import write_rows
 from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import shown_reading
@@ -88,10 +88,10 @@ def lag(stream: StreamName = None, /, *, as_json: AsJson = False, location: Loca
 
 def _stored(root: Path, stream: str | None) -> Iterator[dict[str, Any]]:
     """Stored offsets of the streams of a root, as the server lists them."""
-    from headgate.log import MessageCounts, list_streams, read_tracking, resolve_stream
+    from headgate.log import MessageCounts, read_tracking
     from headgate.server import stored_rows
 
-    for found in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
+    for found in named_streams(() if stream is None else (stream,), root):
         stored, end = read_tracking(found).offsets, found.next_offset()
         messages_from = partial(MessageCounts(fetches=False).between, found, stop=end)
         yield from stored_rows(found.name, stored, end, messages_from)

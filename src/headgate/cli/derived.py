@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate.cli.options import named_streams
 from headgate.cli.output import write_json, write_line, write_note
 from headgate.cli.units import counted, shown_size
 from headgate.clock import now_ms
@@ -26,9 +27,7 @@ def declared_streams(
     `undeclared` refuses a named stream that declares nothing, `{}` being its name; None: it is built. `nothing` is
     noted where no stream is left.
     """
-    from headgate.log import list_streams, resolve_stream
-
-    chosen = [resolve_stream(text, root) for text in texts] if texts else list_streams(root)
+    chosen = named_streams(texts, root)
     found = chosen
     if not texts or undeclared is not None:
         found = [each for each in chosen if kind.declared(each) is not None]
@@ -80,10 +79,8 @@ def rows_of_streams(
     stream: str | None, root: Path, rows_of: Callable[[Stream], list[dict[str, object]]]
 ) -> list[dict[str, object]]:
     """The rows of one stream, or of all below a root; a stream that cannot be read is noted and left out."""
-    from headgate.log import list_streams, resolve_stream
-
     rows: list[dict[str, object]] = []
-    for each in list_streams(root) if stream is None else [resolve_stream(stream, root)]:
+    for each in named_streams(() if stream is None else (stream,), root):
         try:
             rows += rows_of(each)
         except LogError as error:

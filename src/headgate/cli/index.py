@@ -19,6 +19,7 @@ from headgate.cli.options import (
     StreamText,
     Until,
     chosen,
+    named_streams,
     naming_option,
     places_of,
 )
@@ -129,9 +130,8 @@ def ls(
 ) -> int:
     """The registered filters, whether they are alive, and how much of the stream has their results."""
     from headgate.derived import MATCH_INDEX
-    from headgate.log import list_streams, resolve_stream
 
-    chosen = list_streams(root) if stream is None else [resolve_stream(stream, root)]
+    chosen = named_streams(() if stream is None else (stream,), root)
     found = [(each, MATCH_INDEX.declared(each)) for each in chosen]
     rows = [row for each, registration in found if registration is not None for row in _rows(each, registration)]
     if not as_json:

@@ -42,7 +42,7 @@ def add(
     from headgate.broker import KeyRights
 
     secret = secret_line("secret") if secret_stdin else None
-    made = _keys(root).add(name, KeyRights(send, listen, manage), secret=secret)
+    made = _keys(root, makes_root=True).add(name, KeyRights(send, listen, manage), secret=secret)
     _show(name, made, as_json=as_json)
     return 0
 
@@ -76,10 +76,12 @@ def rm(name: Name, /, *, root: Root = DEFAULT_ROOT) -> int:
     return 0
 
 
-def _keys(root: Path) -> AccessKeys:
+def _keys(root: Path, *, makes_root: bool = False) -> AccessKeys:
     from headgate.broker import KEYS_NAME, AccessKeys
-    from headgate.log import private_folder
+    from headgate.log import check_root, private_folder
 
+    if not makes_root:
+        check_root(root)
     return AccessKeys(private_folder(root) / KEYS_NAME)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli.remote import DEFAULT_LOCATION, Location
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, how_to_install
 from headgate.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ def mcp(*, location: Location = DEFAULT_LOCATION) -> int:
     """
     if not location.is_server:
         raise ConfigError("expected --server HOST:PORT, or HEADGATE_SERVER: the tools ask a server")
-    agent_server(location.management()).run()
+    management = location.management()
+    server = agent_server(management)
+    # A wrong login, or a server that does not answer, is told now, not to the agent by its first tool.
+    management.session()
+    server.run()
     return 0
 
 
@@ -49,7 +53,7 @@ def agent_server(management: Management) -> MCPServer:
         from mcp.server.mcpserver import MCPServer
         from mcp.types import ToolAnnotations
     except ImportError as error:
-        raise ConfigError("the package `mcp` is missing; install it with: pip install 'headgate[mcp]'") from error
+        raise ConfigError(f"the tools need the package mcp: {how_to_install('mcp')}") from error
     server = MCPServer("headgate", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     tools = Tools(management)
     for tool in (

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from headgate.errors import BrokerError, ConfigError, RuleError
 
 if TYPE_CHECKING:
-    from headgate.log import OffsetSpecification
+    from headgate.log import OffsetSpecification, Stream
 
 DEFAULT_ROOT = Path("headgate-data")
 
@@ -56,6 +56,17 @@ MatchUnfiltered: TypeAlias = Annotated[
     bool,
     Parameter(negative=(), help="With --filter-value: also read chunks with messages that have no filter value."),
 ]
+
+
+def named_streams(texts: Iterable[str], root: Path) -> list[Stream]:
+    """The streams of these names or folders; without any, all under the root. Raises LogError and its kinds."""
+    from headgate.log import check_root, list_streams, resolve_stream
+
+    found = [resolve_stream(text, root) for text in texts]
+    if found:
+        return found
+    check_root(root)
+    return list_streams(root)
 
 
 def places_of(start: str, until: str | None, *, now_ms: int) -> tuple[OffsetSpecification, OffsetSpecification | None]:

@@ -81,32 +81,38 @@ class Location:
                 raise ResourceNotFoundError(f"{error.reason}{near}", subject=error.subject) from error
 
     @contextlib.contextmanager
-    def topics(self, topic: str | None = None, *, lock_timeout_s: float = 5.0) -> Iterator[Topics]:
+    def topics(
+        self, topic: str | None = None, *, lock_timeout_s: float = 5.0, makes_root: bool = False
+    ) -> Iterator[Topics]:
         """The topics of the server, or of the root: by a broker in this process, or the server that has the root.
 
-        `topic` is one that is to be there. Raises RuleNotFoundError, with similar names, StreamLockedError where the
-        root is served and its server cannot be asked.
+        `topic` is one that is to be there; `makes_root` allows a folder that is not there yet. Raises
+        RuleNotFoundError, with similar names, LogError for a folder that is no root, StreamLockedError where the root
+        is served and its server cannot be asked.
         """
         from headgate.topic import topic_stream
 
         if topic is not None and not self.is_server:
             topic_stream(self.root, topic)
-        with self._managed(lock_timeout_s) as management:
+        with self._managed(lock_timeout_s, makes_root=makes_root) as management:
             yield management.topics
 
     @contextlib.contextmanager
-    def rocketmq(self, *, lock_timeout_s: float = 5.0) -> Iterator[RocketTopics]:
-        """Topics and consumer groups of RocketMQ's clients; raises StreamLockedError as `topics`."""
-        with self._managed(lock_timeout_s) as management:
+    def rocketmq(self, *, lock_timeout_s: float = 5.0, makes_root: bool = False) -> Iterator[RocketTopics]:
+        """Topics and consumer groups of RocketMQ's clients; raises as `topics`."""
+        with self._managed(lock_timeout_s, makes_root=makes_root) as management:
             yield management.rocketmq
 
     @contextlib.contextmanager
-    def _managed(self, lock_timeout_s: float) -> Iterator[Management | LocalManagement]:
+    def _managed(self, lock_timeout_s: float, *, makes_root: bool) -> Iterator[Management | LocalManagement]:
         if self.is_server:
             yield self.management()
             return
         from headgate.cli.local_topics import local_management
+        from headgate.log import check_root
 
+        if not makes_root:
+            check_root(self.root)
         held = _locked(self.root, patient(lock_timeout_s))
         if isinstance(held, StreamLockedError):
             with _asking_server(self, _served(self.root), held) as management:

@@ -53,7 +53,7 @@ def create_topic(
     location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Make a topic, of four queues unless --queues or the server say otherwise."""
-    with location.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with location.rocketmq(lock_timeout_s=lock_timeout, makes_root=True) as asked:
         asked.create_topic(topic, **options.given())
     write_line(topic)
     return 0
@@ -167,7 +167,7 @@ def create_group(
     location: Location = DEFAULT_LOCATION,
 ) -> int:
     """Declare a consumer group; the default of an omitted setting is RocketMQ's."""
-    with naming_settings(_OPTION_OF), location.rocketmq(lock_timeout_s=lock_timeout) as asked:
+    with naming_settings(_OPTION_OF), location.rocketmq(lock_timeout_s=lock_timeout, makes_root=True) as asked:
         asked.create_group(group, options.given())
     write_line(group)
     return 0

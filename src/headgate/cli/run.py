@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from headgate.cli.options import AsJson
-from headgate.cli.output import write_json, write_line, write_note
+from headgate.cli.output import write_json, write_line, write_note, write_table
 from headgate.cli.units import counted
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+    from rich.table import Table
 
     from headgate.spark.pipeline import Failure, Pipeline, Report, SinkReport, TopicReport
-
-_WIDTH_OFF_A_TERMINAL = 160
 
 
 def run(
@@ -58,16 +57,24 @@ def _show(report: Report, *, as_json: bool) -> None:
     if as_json:
         write_json(report.as_dict())
         return
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OFF_A_TERMINAL)
     for topic in report.topics:
-        console.print(topic.table())
+        _write_table(topic.table())
     if report.sinks:
-        console.print(report.table())
+        _write_table(report.table())
     write_line(f"{report.seconds:.1f} s in all; streams are in {report.root}")
     if any(sink.continued for sink in report.sinks) or any(topic.continued for topic in report.topics):
         write_line("continued where the last run stopped; rows of earlier runs are not counted again")
+
+
+def _write_table(table: Table) -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table)
+        return
+    write_line(str(table.title))
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    write_table([str(column.header) for column in table.columns], cells)
 
 
 class _Progress:

@@ -35,7 +35,7 @@ def import_(
         declared = from_emulator(file.read_bytes())
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    with location.topics(lock_timeout_s=lock_timeout) as topics:
+    with location.topics(lock_timeout_s=lock_timeout, makes_root=True) as topics:
         there = [EntityDeclaration.of(row).name for row in topics.entities()]
         for each in in_steps(declared, there):
             topics.declare_entity(each.name, msgspec.to_builtins(each))

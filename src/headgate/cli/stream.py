@@ -264,14 +264,13 @@ def move(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
 def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int:
     """List the streams under --root, or the streams of a Headgate server."""
     if not location.is_server:
-        from headgate.log import place_in_folder, storage_root
+        from headgate.log import check_root, storage_root
 
-        place, objects = storage_root(location.root), place_in_folder(location.root)
+        check_root(location.root)
+        place = storage_root(location.root)
         empty = _NO_STREAMS.format(f"under {location.root}", f"--root {location.root}")
         if place is not None:
             empty = f"no streams at {place}: a stream is there once its first segment was moved"
-        elif objects is not None:
-            empty = f"no streams under {location.root}; {objects}"
         errors: list[LogError] = []
         rows = _streams_of_folder(location.root, errors)
         write_rows(rows, as_json=as_json, nothing="" if errors else empty)

@@ -93,8 +93,11 @@ def ls(
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """The tables of a catalog that streams are published to."""
+    from headgate.log import check_root
     from headgate.tables.iceberg import list_tables
 
+    if catalog is None:
+        check_root(root)
     rows: list[dict[str, object]] = []
     for found in list_tables(_place(root, catalog, properties)):
         row = dataclasses.asdict(found)

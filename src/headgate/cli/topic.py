@@ -33,7 +33,7 @@ def create(
     from headgate.log import stream_folder
 
     limits = _limits(limit or [])
-    with location.topics(lock_timeout_s=lock_timeout) as topics:
+    with location.topics(lock_timeout_s=lock_timeout, makes_root=True) as topics:
         topics.create_topic(topic, limits=limits)
     write_line(topic if location.is_server else str(stream_folder(location.root, topic)))
     return 0
@@ -51,9 +51,10 @@ def ls(*, as_json: AsJson = False, location: Location = DEFAULT_LOCATION) -> int
         for row in damaged:
             write_note(f"headgate: {row['name']}: {row['error']}")
         return 1 if damaged else 0
-    from headgate.log import shown_root, storage_root
+    from headgate.log import check_root, shown_root, storage_root
     from headgate.topic import list_topics
 
+    check_root(location.root)
     rows = [
         {
             "name": history.topic_name,

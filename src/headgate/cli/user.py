@@ -48,7 +48,7 @@ def add(
     """Add a user; without patterns it may do nothing yet."""
     from headgate.errors import ResourceExistsError
 
-    users = _users(location, users_file)
+    users = _users(location, users_file, makes_root=True)
     if any(row["name"] == name for row in users.users()):
         raise ResourceExistsError("there is such a user already", subject=name)
     permissions = {"configure": configure or "", "write": write or "", "read": read or ""}
@@ -129,11 +129,15 @@ class _FileUsers:
         self._users.remove(name)
 
 
-def _users(location: Location, users_file: Path | None) -> _FileUsers | Management:
+def _users(location: Location, users_file: Path | None, *, makes_root: bool = False) -> _FileUsers | Management:
     if not location.is_server:
-        from headgate.log import private_folder
+        from headgate.log import check_root, private_folder
 
-        return _FileUsers(private_folder(location.root) / "users.json" if users_file is None else users_file)
+        if users_file is not None:
+            return _FileUsers(users_file)
+        if not makes_root:
+            check_root(location.root)
+        return _FileUsers(private_folder(location.root) / "users.json")
     if users_file is not None:
         raise ConfigError("--users-file and --server: found together, expected one of them")
     return location.management()

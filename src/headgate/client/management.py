@@ -90,6 +90,10 @@ class Management:
         tls = None if address.tls is None else address.tls.context()
         return Management(f"{scheme}://{host}:{port}", address.user, address.password, tls=tls)
 
+    def session(self) -> Row:
+        """Who asks: the `user` and its `tags`. Raises AuthenticationError."""
+        return msgspec.json.decode(self._request("GET", "session"), type=Row)
+
     def streams(self) -> list[Row]:
         """The streams that the user may read."""
         return self._list("streams")

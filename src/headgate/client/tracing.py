@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headgate.client.connection import Connection
 from headgate.client.publisher import Publisher
 from headgate.client.subscription import Subscription
-from headgate.errors import ConfigError, MessageError
+from headgate.errors import ConfigError, MessageError, how_to_install
 from headgate.log import FilterValues
 from headgate.message import EncodedMessages, Message
 from headgate.scan import ScanBatch
@@ -32,7 +32,7 @@ try:
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
     from opentelemetry.util.types import AttributeValue
 except ImportError as error:
-    raise ConfigError("tracing needs OpenTelemetry: pip install 'headgate[otel]'") from error
+    raise ConfigError(f"tracing needs OpenTelemetry: {how_to_install('otel')}") from error
 
 MOST_LINKS = 128
 """At most this many links in a span, the limit of OpenTelemetry."""

@@ -2,7 +2,7 @@
 
 A reader never needs the writer, the writer never waits for a reader. The public names, and the module behind each:
 
-    find       resolve_stream, find_stream, list_streams, stream_folder, lock_root                      root
+    find       resolve_stream, find_stream, list_streams, stream_folder, check_root, lock_root          root
     read       Stream, Segment, SegmentReader, ChunkTable, OffsetSpecification          stream, segment, offsets
     decode     ChunkHeader, decode_headers; walk_entries, unpack_chunk, SubBatch   format, entry_positions, entries
     write      Writer, Appended, Durability; StreamLock; Run, build_runs                      writer, lock, runs
@@ -129,6 +129,7 @@ if TYPE_CHECKING:
         HTTP_NOTE,
         STREAMS_FOLDER,
         absolute_root,
+        check_root,
         deleted_folder,
         find_stream,
         foreign_stream,

@@ -35,6 +35,7 @@ MAX_NAME_CHARACTERS = 260
 """Limit: characters of a stream's name, as for entities of Service Bus."""
 
 _LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", re.DOTALL)
+_WHAT_NAMES_IT = "--root or HEADGATE_ROOT names the folder of the streams"
 _SERVER_FOLDER = "server"
 _DELETED_FOLDER = "deleted"
 HTTP_NOTE = "http"
@@ -73,6 +74,26 @@ def storage_root(root: str | Path) -> str | None:
 def shown_root(root: str | Path) -> str:
     """A root for messages, with all slashes of a URL."""
     return storage_root(root) or str(root)
+
+
+def check_root(root: str | Path) -> None:
+    """Raise LogError for a folder that is no root: it is missing, or holds other things; an empty folder is a root."""
+    if storage_root(root) is not None:
+        return
+    folder = Path(root)
+    try:
+        found = {entry.name for entry in os.scandir(folder)}
+    except FileNotFoundError:
+        raise LogError(f"there is no such folder; {_WHAT_NAMES_IT}", path=folder) from None
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    if not found or not found.isdisjoint((STREAMS_FOLDER, PRIVATE_FOLDER)):
+        return
+    advice = place_in_folder(folder)
+    if advice is None:
+        above, name = folder.absolute().parent, folder.absolute().name
+        advice = f"give the folder above: --root {above}" if name == STREAMS_FOLDER else _WHAT_NAMES_IT
+    raise LogError(f"the folder is no root: it has no folder {STREAMS_FOLDER!r}; {advice}", path=folder)
 
 
 def private_folder(root: Path) -> Path:
@@ -249,14 +270,12 @@ def resolve_stream(text: str, root: str | Path) -> Stream:
         at_path = f"{by_path} is a file, and a stream is a folder"
     else:
         at_path = f"there is no folder {by_path}"
-    near = did_you_mean(text, stream_names(root))
-    objects = place_in_folder(root)
-    if objects is not None:
-        near = f"; {objects}"
-    raise StreamNotFoundError(
-        f"no stream {text!r}, and {at_path}; headgate stream ls --root {root} lists what is there{near}",
-        path=_meant(text, root)[0],
-    )
+    advice = f"headgate stream ls --root {root} lists what is there{did_you_mean(text, stream_names(root))}"
+    try:
+        check_root(root)
+    except LogError as error:
+        advice = str(error)
+    raise StreamNotFoundError(f"no stream {text!r}, and {at_path}; {advice}", path=_meant(text, root)[0])
 
 
 def _check_no_location(text: str) -> None:

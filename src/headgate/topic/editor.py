@@ -32,6 +32,7 @@ from headgate.log import (
     StreamArguments,
     Wait,
     Writer,
+    check_root,
     list_streams,
     no_wait,
     remove_file,
@@ -442,6 +443,10 @@ def topic_stream(root: str | Path, name: str) -> Stream:
         stream = Stream.open(stream_folder(root, name))
     except StreamNotFoundError as error:
         near = did_you_mean(name, stream_names(root))
+        try:
+            check_root(root)
+        except LogError as wrong_root:
+            near = f"; {wrong_root}"
         raise RuleNotFoundError(f"there is no such topic{near}", topic=name) from error
     RuleHistory.load(stream)
     return stream

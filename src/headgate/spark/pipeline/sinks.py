@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.errors import ConfigError, did_you_mean
+from headgate.errors import ConfigError, did_you_mean, how_to_install
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -171,4 +171,4 @@ def check_delta_sink(path: str | None, options: Mapping[str, str], partition_by:
     if partition_by is not None and (len(set(partition_by)) < len(partition_by) or not all(partition_by)):
         raise ConfigError(f"partition_by is {list(partition_by)}; expected names of columns, each once")
     if importlib.util.find_spec("deltalake") is None:
-        raise ConfigError("format delta needs the package deltalake: pip install 'headgate[delta]'")
+        raise ConfigError(f"format delta needs the package deltalake: {how_to_install('delta')}")

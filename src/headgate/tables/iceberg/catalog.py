@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from headgate.errors import ConfigError, HeadgateError, SinkError, did_you_mean
+from headgate.errors import ConfigError, HeadgateError, SinkError, did_you_mean, how_to_install
 from headgate.log import PRIVATE_FOLDER, Stream
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class CatalogLocation:
         Raises ConfigError if pyiceberg is not installed, or does not know the catalog.
         """
         if importlib.util.find_spec("pyiceberg") is None:
-            raise ConfigError("tables need the package pyiceberg: pip install 'headgate[iceberg]'")
+            raise ConfigError(f"tables need the package pyiceberg: {how_to_install('iceberg')}")
         with self._telling():
             catalog = self._load()
             try:

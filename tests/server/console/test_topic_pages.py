@@ -12,6 +12,8 @@ from headgate.client import Client, Management
 from headgate.message import Message
 from server.console.browsing import HOSTILE, PASSWORD, accessible, go
 from server.running import RunningServer
+from server.topics.test_dead_letters import give_up
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +171,48 @@ def test_dead_letters_are_resubmitted_after_a_dry_run(page: Page, shop: str) -> 
     dialog.get_by_role("button", name="Resubmit 1").click()
     expect(page.get_by_text("No dead letters")).to_be_visible()
     expect(page.get_by_role("meter", name="resubmitted")).to_have_attribute("aria-valuetext", "1 of 1")
+
+
+def test_dead_letters_of_a_group_are_resubmitted_chosen_or_all(
+    page: Page, served: RunningServer, management: Management
+) -> None:
+    management.rocketmq.create_topic("payments", queues=1)
+    management.rocketmq.create_group("billing", {"start": "first"})
+    served.call(give_up, served, 3)
+    eventually(lambda: management.rocketmq.group("billing")["dead_letters"] == 3)
+    go(page, "dead-letters")
+    page.get_by_role("link", name="3 dead letters of billing").click()
+    lines = page.get_by_role("list", name="Dead letters", exact=True).get_by_role("listitem")
+    expect(lines).to_have_count(3)
+    expect(lines.first).to_contain_text("given up")
+    expect(lines.first.get_by_role("link", name="why?")).to_have_attribute(
+        "href", re.compile("name=payments&offset=0&for=billing")
+    )
+    accessible(page)
+    accessible(page, width=360, theme="dark")
+
+    lines.first.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Resubmit 1 …").click()
+    dialog = page.get_by_role("dialog", name="Resubmit 1")
+    dialog.get_by_role("button", name="Dry run").click()
+    expect(dialog).to_contain_text("There are no rules where they go")
+    accessible(page)
+    dialog.get_by_role("button", name="Resubmit 1").click()
+    expect(page.get_by_role("meter", name="resubmitted")).to_have_attribute("aria-valuetext", "1 of 1")
+    expect(lines).to_have_count(2)
+
+    page.get_by_role("button", name="Delete all …").click()
+    dialog = page.get_by_role("dialog", name="Delete all dead letters?")
+    expect(dialog).to_contain_text("The stream %DLQ%billing keeps them")
+    dialog.get_by_label("to confirm").fill("delete all")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No dead letters")).to_be_visible()
+    page.get_by_role("link", name="The group").click()
+    expect(page.get_by_role("heading", name="billing", level=1)).to_be_visible()
+    page.get_by_role("link", name="Dead letters", exact=True).last.click()
+    expect(page.get_by_role("heading", name="Dead letters of billing", level=1)).to_be_visible()
+    management.rocketmq.remove_group("billing")
+    management.rocketmq.remove_topic("payments")
 
 
 def test_dead_letters_are_deleted(page: Page, shop: str) -> None:

@@ -145,6 +145,7 @@ def test_dead_letters_of_a_group_go_back_to_their_queue(running: RunningServer) 
     shown = eventually_all(running, f"{letters}/messages", 3)
     assert [row["offset"] for row in shown] == [0, 1, 2]
     assert ask(running, "GET", f"{letters}/messages", user=ANNA)[0] == 200
+    assert ask(running, "GET", group)[1]["dead_letters"] == 3
     tried = ask(running, "POST", f"{letters}/resubmissions", {"dry_run": True})[1]
     assert (tried["copies"], tried["num_taken_by_none"]) == (3, 0)
     assert ask(running, "POST", f"{letters}/resubmissions", {"to": "payments"}, user=ANNA)[0] == 403
@@ -152,6 +153,7 @@ def test_dead_letters_of_a_group_go_back_to_their_queue(running: RunningServer) 
     job = ended(running, ask(running, "POST", f"{letters}/resubmissions", {}))
     assert (job["state"], job["done"], job["subject"]) == ("done", 2, "%DLQ%billing")
     assert ask(running, "GET", f"{letters}/messages")[1] == []
+    assert ask(running, "GET", "/api/rocketmq/groups")[1][0]["dead_letters"] == 0
     (topic,) = [row for row in ask(running, "GET", "/api/rocketmq/topics")[1] if row["name"] == "payments"]
     assert topic["messages"] == 5
     assert ask(running, "GET", "/api/rocketmq/groups/none/dead-letters/messages") == (200, [])

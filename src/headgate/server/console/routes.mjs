@@ -16,6 +16,7 @@ const ROUTES = [
   { path: ["dead-letters", ":topic", ":subscription"], title: "Dead letters", load: () => import("./pages/dead_letters.mjs") },
   { path: ["rocketmq"], title: "Consumer groups", load: () => import("./pages/rocketmq.mjs") },
   { path: ["rocketmq", "groups", ":group"], title: "Consumer group", load: () => import("./pages/group.mjs") },
+  { path: ["rocketmq", "groups", ":group", "dead-letters"], title: "Dead letters", load: () => import("./pages/dead_letters.mjs") },
   { path: ["rocketmq", "topics", ":topic"], title: "Topic of RocketMQ", load: () => import("./pages/message_topic.mjs") },
   { path: ["pipelines"], title: "Pipelines", load: () => import("./pages/pipelines.mjs") },
   { path: ["pipelines", ":pipeline"], title: "Pipeline", load: () => import("./pages/pipelines.mjs") },

@@ -125,7 +125,8 @@ class _MessageTopicRequests:
             "GET",
             "rocketmq/groups",
             "Groups that the user may read: settings, `members`, `queues` in which they have a place, `lag`, "
-            "`claimed`, `available`, `moving`; sums of `counters` and `reading` since the server opened the queues.",
+            "`claimed`, `available`, `moving`, `dead_letters` that were neither resubmitted nor deleted; sums of "
+            "`counters` and `reading` since the server opened the queues.",
             self._groups,
             answer=list[Row],
         )
@@ -341,12 +342,18 @@ def group_row(broker: Broker, name: str, found: GroupRows) -> Row:
         raise ResourceNotFoundError("no such consumer group", subject=name)
     places = found.of(name)
     error = next((place["error"] for place in places if "error" in place), found.error)
+    try:
+        letters = broker.consumer_groups.views.dead_letters(name)
+        dead_letters = 0 if letters is None else letters.unsettled
+    except HeadgateError as problem:
+        dead_letters, error = 0, error or f"its dead letters cannot be read: {problem}"
     return {
         "name": name,
         **settings.json_object(),
         "members": len(broker.members.of(name)),
         "queues": len(places),
         **{what: sum(place[what] for place in places) for what in _COUNTED},
+        "dead_letters": dead_letters,
         "counters": _summed(GroupCounters.__dataclass_fields__, (place["counters"] for place in places)),
         "reading": _summed(ScanCounters.__struct_fields__, (place["reading"] for place in places)),
         **({} if error is None else {"error": error}),

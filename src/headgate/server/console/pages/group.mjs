@@ -40,7 +40,7 @@ function Group({ of: group }) {
       <${Stat} label="Came back" value=${count(group.available)} note="to be tried again" />
       <${Stat} label="Completed" value=${count(counters.completed)} note=${`${count(counters.delivered)} delivered, ${bytes(counters.delivered_bytes)}`} />
       <${Stat} label="Filtered" value=${count(counters.filtered)} note=${spared === null ? undefined : `${percent(spared)} of the bytes not read`} />
-      <${Stat} label="Dead letters" value=${count(counters.dead_lettered)} tone=${counters.dead_lettered ? "warn" : undefined} to=${counters.dead_lettered ? href(["messages", deadLettersOf(group.name)]) : undefined} />
+      <${Stat} label="Dead letters" value=${count(group.dead_letters)} tone=${group.dead_letters ? "warn" : undefined} to=${deadLettersOf(group.name)} />
     </${Stats}>
     <${Card} title="Places" note="how far it is in each queue" isFlush>
       <${Table} caption="places" columns=${COLUMNS} rows=${group.places} keyOf=${(row) => row.stream} empty=${html`<${Empty} title="It has read nothing yet"><p>A group gets a place in a queue when a member reads it.</p></${Empty}>`} />

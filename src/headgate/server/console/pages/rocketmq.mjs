@@ -53,11 +53,11 @@ const GROUP_COLUMNS = [
   { id: "lag", title: "Lag", isNumber: true, value: (row) => row.lag },
   { id: "claimed", title: "With members", isNumber: true, value: (row) => row.claimed },
   { id: "available", title: "Came back", isNumber: true, value: (row) => row.available },
-  { id: "dead", title: "Dead letters", isNumber: true, value: (row) => row.counters?.dead_lettered, render: (row) => (row.counters?.dead_lettered ? html`<a href=${href(["messages", deadLettersOf(row.name)])}>${count(row.counters.dead_lettered)}</a>` : count(row.counters?.dead_lettered)) },
+  { id: "dead", title: "Dead letters", isNumber: true, value: (row) => row.dead_letters, render: (row) => (row.dead_letters ? html`<a href=${deadLettersOf(row.name)}>${count(row.dead_letters)}<span class="sr-only"> dead letters of <bdi>${row.name}</bdi></span></a>` : count(row.dead_letters)) },
 ]
 
-/** The stream that has the dead letters of a group; it is made with the first one. */
-export const deadLettersOf = (group) => `%DLQ%${group}`
+/** The page of the dead letters of a group. */
+export const deadLettersOf = (group) => href(["rocketmq", "groups", group, "dead-letters"])
 
 function Topics({ create }) {
   const topics = usePolled("rocketmq/topics")

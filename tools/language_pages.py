@@ -99,7 +99,7 @@ def _code(text: str) -> str:
 def _tokens(dialect: Dialect) -> Iterator[str]:
     yield "| token | regular expression |"
     yield "| --- | --- |"
-    for rule in (*dialect.tokens, *(rule for rule in dialect.references)):
+    for rule in (*dialect.tokens, *dialect.references, *dialect.steps):
         if rule.kind is not TokenKind.SKIPPED:
             yield f"| {rule.kind.value} | {_code(rule.pattern.pattern)} |"
 

@@ -18,7 +18,7 @@ from headgate.evaluate.kinds import KINDS, reading
 from headgate.language import Value
 from headgate.language.servicebus import ValueKind, kind_of, ticks_of
 from headgate.language.tree import ValueRules
-from headgate.message import FieldReference, Section
+from headgate.message import AmqpValue, FieldReference, Section
 from headgate.message.constructors import (
     CONSTRUCTOR_WIDTHS,
     WIDTH_DESCRIBED,
@@ -138,6 +138,8 @@ class Assembler:
                 return layout.FLOAT, finite_bits(value), 0
             case bytes():
                 return layout.BYTES, self.text(value), len(value)
+        if not isinstance(value, AmqpValue):
+            raise NotCompiledError
         match value.type:
             case AmqpType.INT:
                 return layout.INT32, value.value, 0

@@ -12,7 +12,7 @@ from headgate.evaluate.reference import evaluate
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language import Value, constant_text, field_text, is_number, is_utf8
 from headgate.language import tree as t
-from headgate.message import AmqpType, AmqpValue, FieldReference, Message, Section
+from headgate.message import AmqpType, AmqpValue, FieldReference, JsonKind, Message, Section
 
 FILTER_VALUE_ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 """Where a publisher states the filter value of a message."""
@@ -160,6 +160,8 @@ class _Explainer:
 
     def _described(self, field: t.Field, *, exact: bool) -> str:
         """The value of a field, as text; `exact`: the condition sees infinities and NaN."""
+        if field.reference.section is Section.DATA:
+            return self._described_in_body(field.reference)
         name = field_text(field.reference)
         typed = self.message.value(field.reference)
         if typed is None or typed.type is AmqpType.NULL:
@@ -182,6 +184,16 @@ class _Explainer:
             return f"{name} is {kind}" + ("" if exact and is_float else ", which is unknown to filters")
         return f"{name} is {typed.type.value} {constant_text(value)}"
 
+    def _described_in_body(self, reference: FieldReference) -> str:
+        document, name = self.message.json, field_text(reference).rstrip(".")
+        if document is None:
+            return "the body is no JSON"
+        found = document.at(reference.path)
+        if found is None or found.kind is JsonKind.NULL:
+            return f"{name} is {'absent' if found is None else 'null'}"
+        is_unknown = found.scalar() is None and found.kind is not JsonKind.ARRAY
+        return f"{name} is the {found.kind.value} {found.shown()}" + (", which is unknown" if is_unknown else "")
+
     def _near(self, field: t.Field) -> str:
         """A key of the message that differs in letter case only."""
         key = (field.reference.key or b"").decode(errors="replace").lower()
@@ -202,7 +214,7 @@ class _Explainer:
             )
 
     def _warn(self, node: t.Node) -> None:
-        for below in t.walk(node):
+        for below in () if isinstance(node, t.AnyElement) else t.walk(node):
             if getattr(below, "rules", t.ValueRules.RABBITMQ) is not t.ValueRules.RABBITMQ:
                 continue
             match below:

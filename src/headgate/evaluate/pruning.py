@@ -16,6 +16,7 @@ import enum
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TypeAlias
 
 from headgate.language import tree as t
@@ -216,7 +217,7 @@ def _key_values(constant: t.Constant, field: t.Field) -> frozenset[KeyValue] | N
             return None
 
 
-def _plain(value: bool | int | float | bytes | None) -> frozenset[KeyValue] | None:
+def _plain(value: bool | int | float | Decimal | bytes | None) -> frozenset[KeyValue] | None:
     match value:
         case bool():
             return frozenset({Truth(value)})

@@ -14,7 +14,7 @@ from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language import Value, called, concatenated, value_of
 from headgate.language import tree as t
 from headgate.language.servicebus import new_id
-from headgate.message import AmqpType, FieldReference, Message
+from headgate.message import AmqpType, FieldReference, JsonValue, Message, Section
 
 
 def verdict(tree: t.Node, message: Message, now_ms: int) -> Verdict:
@@ -55,7 +55,14 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
                 return None
             return semantics_of(node.rules).compare(node.operator, left, evaluate(node.right, message, now_ms))
         case t.CompareSpecial():
-            return isinstance(node.operand, t.Field) and _compare_special(node, message, node.operand.reference)
+            if isinstance(node.operand, t.Field):
+                return _compare_special(node, message, node.operand.reference)
+            return rabbitmq.compare_special(node.operator, evaluate(node.operand, message, now_ms), node.number)
+        case t.AnyElement():
+            assert isinstance(node.array, t.Field)
+            document = message.json
+            array = None if document is None else document.at(node.array.reference.path)
+            return _any_element(node, array, message, now_ms)
         case t.In():
             subject = evaluate(node.subject, message, now_ms)
             found = semantics_of(node.rules).among(subject, _values(node.members, message, now_ms))
@@ -92,8 +99,10 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
             return new_id(b"", node.occurrence)
         case t.MessageSize():
             return len(message.encode())
-        case t.Name() | t.Parameter() | t.LikeText() | t.Special():
+        case t.Name() | t.BodyPath() | t.Parameter() | t.LikeText() | t.Special():
             raise TypeError(f"only bound trees can be evaluated, found {node}")
+        case t.Element():
+            raise TypeError(f"an element is evaluated in the condition of its AnyElement only, found {node}")
 
 
 def _values(nodes: tuple[t.Node, ...], message: Message, now_ms: int) -> Iterator[Value]:
@@ -107,7 +116,38 @@ def _like_value(node: t.LikeValue, message: Message, now_ms: int) -> bool | None
     return _negated(matched) if node.negated else matched
 
 
+def _any_element(node: t.AnyElement, array: JsonValue | None, message: Message, now_ms: int) -> bool | None:
+    elements = None if array is None else array.elements()
+    if elements is None:
+        return None
+    result: bool | None = False
+    for element in elements:
+        found = _of_element(node.condition, element, message, now_ms)
+        if found is True:
+            return True
+        if found is None:
+            result = None
+    return result
+
+
+def _of_element(condition: t.Node, element: JsonValue, message: Message, now_ms: int) -> Value:
+    if isinstance(condition, t.AnyElement):
+        assert isinstance(condition.array, t.Element)
+        return _any_element(condition, element.at(condition.array.path), message, now_ms)
+    if isinstance(condition, t.Exists):
+        assert isinstance(condition.operand, t.Element)
+        return element.at(condition.operand.path) is not None
+
+    def with_value(operand: t.Node) -> t.Node:
+        return t.Constant(rabbitmq.json_value(element, operand.path)) if isinstance(operand, t.Element) else operand
+
+    return evaluate(t.with_operands(condition, with_value), message, now_ms)
+
+
 def _exists(message: Message, reference: FieldReference) -> bool:
+    if reference.section is Section.DATA:
+        document = message.json
+        return document is not None and document.at(reference.path) is not None
     typed = message.value(reference)
     if reference.position is None or reference.path:
         return typed is not None

@@ -18,6 +18,16 @@ from headgate.language.like import LikeRefused
 from headgate.language.values import EvaluationFailed, Value
 from headgate.message import FieldReference, Section, without_case
 
+_LOOKS_AT: dict[type, tuple[str, ...]] = {
+    t.Compare: ("left", "right"),
+    t.CompareSpecial: ("operand",),
+    t.In: ("subject",),
+    t.LikeText: ("subject",),
+    t.IsNull: ("operand",),
+    t.Exists: ("operand",),
+}
+"""The conditions that may hold for any element of an array, and their operands that may be it."""
+
 
 def parameter_key(name: str) -> str:
     """The key of a parameter's name: the name without case."""
@@ -45,9 +55,15 @@ class Binder:
     def bind(self, node: t.Node) -> t.Node:
         """The bound tree of an unbound one."""
         bind = self.bind
+        if type(node) in _LOOKS_AT and any(isinstance(operand, t.BodyPath) for operand in t.children(node)):
+            found = self._any_element(node)
+            if found is not None:
+                return found
         match node:
             case t.Name():
                 return self._field(node) if self.dialect.resolve is None else self._resolved(node)
+            case t.BodyPath():
+                return self._body_field(node)
             case t.Parameter():
                 return self._parameter(node)
             case t.PropertyOf():
@@ -79,6 +95,37 @@ class Binder:
             reference = dataclasses.replace(reference, default=None, only=None, path=name.path)
         return t.Field(reference, self.dialect.rules, name.span)
 
+    def _body_field(self, path: t.BodyPath) -> t.Field:
+        steps = tuple(step for step in path.steps if step is not None)
+        if len(steps) < len(path.steps):
+            reason = "a path with [*] is looked at directly by a comparison, IN, LIKE, IS NULL or EXISTS"
+            raise self._error(reason, path.span)
+        return t.Field(FieldReference(Section.DATA, path=steps), self.dialect.rules, path.span)
+
+    def _any_element(self, node: t.Node) -> t.Node | None:
+        """The AnyElement of a condition that looks at a path with `[*]`; None if it looks at none."""
+        paths = {name: getattr(node, name) for name in _LOOKS_AT[type(node)]}
+        any_paths = {name: path for name, path in paths.items() if isinstance(path, t.BodyPath) and None in path.steps}
+        if not any_paths:
+            return None
+        (name, path), *others = any_paths.items()
+        if others:
+            raise self._error("a condition looks at one path with [*]", others[0][1].span)
+        parts: list[list[bytes | int]] = [[]]
+        for step in path.steps:
+            if step is None:
+                parts.append([])
+            else:
+                parts[-1].append(step)
+        rules, span = self.dialect.rules, path.span
+        arrays: list[t.Field | t.Element] = [t.Field(FieldReference(Section.DATA, path=tuple(parts[0])), rules, span)]
+        arrays += [t.Element(tuple(part), rules, span) for part in parts[1:-1]]
+        looked_at = {name: t.Element(tuple(parts[-1]), rules, span)}
+        condition = self.bind(dataclasses.replace(node, **looked_at))  # type: ignore[arg-type]
+        for array in reversed(arrays):
+            condition = t.AnyElement(array, condition, node.span)
+        return condition
+
     def _call(self, node: t.Call) -> t.Node:
         """The call, or its value where all arguments are constants: then it must have one."""
         arguments = tuple(map(self.bind, node.arguments))
@@ -95,7 +142,8 @@ class Binder:
             return self.dialect.names[name.name]
         section = self.dialect.sections.get(name.section)
         if section is None:
-            known = ", ".join(f"{prefix}." for prefix in self.dialect.sections if prefix is not None)
+            prefixes = [*self.dialect.sections, *(["body"] if self.dialect.steps else [])]
+            known = ", ".join(f"{prefix}." for prefix in prefixes if prefix is not None)
             hint = f"; an entry of a map is {name.section}['{name.name}']" if self.dialect.references else ""
             raise self._error(f"found section {name.section!r}, expected one of {known} or no section{hint}", name.span)
         fields = self.dialect.fields.get(section)

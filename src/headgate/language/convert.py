@@ -28,6 +28,7 @@ from headgate.language.parser import parse
 from headgate.language.printer import print_tree
 from headgate.language.translation import Refused, Translation, is_safe_number, translated
 from headgate.language.values import is_number
+from headgate.message import Section
 
 
 class Assumption(enum.Enum):
@@ -62,11 +63,18 @@ def convert(
     the language cannot express the filter. Cost: some parses.
     """
     try:
+        _check_bodies(tree, text, target)
         found = _same_tree(tree, text if source is not None else None, target)
         return found or _translated(tree, target, frozenset(assume))
     except Refused as refused:
         what = f"conversion from {source} to {target.name}" if source is not None else f"conversion to {target.name}"
         raise FilterConversionError(refused.reason, dialect=what, text=text, span=refused.span) from None
+
+
+def _check_bodies(tree: t.Node, text: str, target: Dialect) -> None:
+    for node in () if target.steps else t.walk(tree):
+        if isinstance(node, t.Field) and node.reference.section is Section.DATA:
+            raise Refused(f"{target.name} does not look into bodies, as {text[slice(*node.span)]} does", node.span)
 
 
 def _same_tree(tree: t.Node, text: str | None, target: Dialect) -> Conversion | None:

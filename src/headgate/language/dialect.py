@@ -36,12 +36,16 @@ class TokenKind(enum.Enum):
     BINARY = "binary constant"
     NAME = "name"
     REFERENCE = "reference"
+    PATH = "path into the body"
     PARAMETER = "parameter"
     END = "end of the filter"
 
 
 TokenValue: TypeAlias = "bool | int | float | bytes | str | AmqpValue | tuple[str | None, str] | None"
-"""The value of a token: a constant, the text of a string, or (section, name) of a name."""
+"""The value of a token: a constant, the text of a string, (section, name) of a name, or a step of a path.
+
+A step is a name, the number of an element, or None for `[*]`.
+"""
 
 
 class TokenRefused(Exception):  # noqa: N818 - not an error of the user's tree: the lexer turns it into a FilterError
@@ -135,6 +139,8 @@ class Dialect:
     """Brings a word to the letter case of `keywords`, in languages that ignore it there."""
     references: tuple[TokenRule, ...] = ()
     """Lexical rules that count directly after a name or a reference, before all others; `[0]` and `['key']` there."""
+    steps: tuple[TokenRule, ...] = ()
+    """Lexical rules that count directly behind the beginning or a step of a path into the body, before all others."""
     unclosed: Mapping[str, str] = field(default_factory=dict)
     """First character of a token with an end mark → the error text if no rule matches there."""
     max_code_points: int | None = None

@@ -38,6 +38,7 @@ class Lexer:
         self._tokens = 0
         self._last: dict[str, int] = {}
         self._name_stop = -1
+        self._behind_name: tuple[TokenRule, ...] = ()
         limit = dialect.max_code_points
         if limit is not None and len(text) > limit:
             raise self.error(
@@ -77,14 +78,15 @@ class Lexer:
             value = rule.read(text)
         except TokenRefused as refused:
             return Token(rule.kind, text, "", None, span, str(refused))
-        if rule.kind in (TokenKind.NAME, TokenKind.REFERENCE):
+        if rule.kind in (TokenKind.NAME, TokenKind.REFERENCE, TokenKind.PATH):
             self._name_stop = stop
+            self._behind_name = self.dialect.steps if rule.kind is TokenKind.PATH else self.dialect.references
         return Token(rule.kind, text, text if rule.kind is TokenKind.OPERATOR else "", value, span)
 
     def _longest_match(self) -> tuple[TokenRule, int]:
         best, best_stop = None, self._position
         if self._position == self._name_stop:
-            best, best_stop = self._longest_of(self.dialect.references)
+            best, best_stop = self._longest_of(self._behind_name)
         if best is None:
             best, best_stop = self._longest_of(self.dialect.tokens)
         if best is None:
@@ -120,6 +122,7 @@ class Lexer:
             hint = f"; the keyword is {text.upper()}" if text.upper() in self.dialect.keywords else ""
             raise self.error(f"{text} is reserved and cannot be a name{hint}", span)
         self._name_stop = span[1]
+        self._behind_name = self.dialect.references
         try:
             value = rule.read(text)
         except TokenRefused as refused:

@@ -14,6 +14,9 @@ from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixFo
 from headgate.language.lexer import Lexer, Token
 from headgate.message import AmqpValue
 
+MAX_BODY_PATHS, MAX_STEPS, MAX_WILDCARDS = 16, 32, 2
+"""Limits: different paths into the body in a filter; the steps of a path, and those of them that are `[*]`."""
+
 _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
 
 
@@ -37,6 +40,7 @@ class Parser:
         self.level = Level.PRIMARY
         self.position = 0
         self._next: Token | None = None
+        self._paths: set[tuple[bytes | int | None, ...]] = set()
 
     @property
     def peek(self) -> Token:
@@ -134,6 +138,8 @@ class Parser:
             return t.Constant(value, token.span)
         if token.kind is TokenKind.NAME:
             return self._name()
+        if token.kind is TokenKind.PATH:
+            return self._body_path()
         if token.kind is TokenKind.PARAMETER:
             self.advance()
             self.level = Level.PRIMARY
@@ -166,6 +172,25 @@ class Parser:
             path.append(reference)
         self.level = Level.NAME
         return t.Name(*token.value, (token.span[0], self.position), tuple(path))
+
+    def _body_path(self) -> t.Node:
+        start = self.peek.span[0]
+        steps: list[bytes | int | None] = []
+        while self.peek.kind is TokenKind.PATH:
+            token = self.advance()
+            assert isinstance(token.value, bytes | int | None)
+            steps.append(token.value)
+            if len(steps) > MAX_STEPS:
+                raise self.error(f"a path has at most {MAX_STEPS} steps", token.span, FilterLimitError)
+            if steps.count(None) > MAX_WILDCARDS:
+                raise self.error(f"a path has at most {MAX_WILDCARDS} steps [*]", token.span, FilterLimitError)
+        span = (start, self.position)
+        self._paths.add(tuple(steps))
+        if len(self._paths) > MAX_BODY_PATHS:
+            reason = f"a filter has at most {MAX_BODY_PATHS} different paths into the body"
+            raise self.error(reason, span, FilterLimitError)
+        self.level = Level.NAME
+        return t.BodyPath(tuple(steps), span)
 
     def _operator(self, minimum: Level) -> tuple[Infix, Token, bool] | None:
         """Consume the operator behind a left operand, if one is there that takes it."""
@@ -210,7 +235,7 @@ def _closed(parser: Parser, inner: t.Node, start: int) -> t.Node:
 
 def named_field(parser: Parser, role: str) -> t.Node:
     """A bare name, with its references; `role` is the expected part in the error."""
-    if parser.peek.kind is not TokenKind.NAME:
+    if parser.peek.kind not in (TokenKind.NAME, TokenKind.PATH):
         raise parser.unexpected(role)
     return parser.expression(Level.NAME)
 

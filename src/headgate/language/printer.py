@@ -24,6 +24,7 @@ _ARITHMETIC_LEVELS = {
     t.ArithmeticOperator.MODULO: Level.PRODUCT,
 }
 _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def print_tree(node: t.Node) -> str:
@@ -54,6 +55,10 @@ class Printer:
         level, text = self.spelled(node)
         return text if level >= minimum else f"({text})"
 
+    def __init__(self) -> None:
+        self._arrays: list[str] = []
+        """The texts of the arrays whose elements the conditions around a node look at."""
+
     def constant(self, value: Value) -> tuple[Level, str]:
         """A constant and its level."""
         return level_of(constant_text(value))
@@ -76,10 +81,19 @@ class Printer:
                 return self.constant(value)
             case t.Name():
                 return Level.NAME, self.name(node)
+            case t.BodyPath(steps):
+                return Level.NAME, body_path_text(steps)
             case t.Special(number):
                 return Level.SIGN if number is t.SpecialNumber.NEGATIVE_INFINITY else Level.NAME, number.value
             case t.Field(reference):
                 return Level.NAME, self.field(reference)
+            case t.Element(path):
+                return Level.NAME, self._arrays[-1] + _steps_text(path)
+            case t.AnyElement(array, condition):
+                self._arrays.append(f"{self.spelled(array)[1]}[*]")
+                level, found = self.spelled(condition)
+                self._arrays.pop()
+                return level, found
             case t.Parameter():
                 return Level.PRIMARY, self.name(node)
             case t.PropertyOf(name):
@@ -191,8 +205,27 @@ def path_text(path: tuple[bytes | int, ...]) -> str:
     return "".join(f"[{step}]" for step in steps)
 
 
+def body_path_text(steps: tuple[bytes | int | None, ...]) -> str:
+    """A path into the body; `body.` without steps."""
+    spelled = _steps_text(steps)
+    return f"body{spelled}" if spelled.startswith(".") else f"body.{spelled}"
+
+
+def _steps_text(steps: tuple[bytes | int | None, ...]) -> str:
+    return "".join(map(_step_text, steps))
+
+
+def _step_text(step: bytes | int | None) -> str:
+    if not isinstance(step, bytes):
+        return "[*]" if step is None else f"[{step}]"
+    name = step.decode()
+    return f".{name}" if _STEP.fullmatch(name) else '."' + name.replace('"', '""') + '"'
+
+
 def field_text(reference: FieldReference) -> str:
     """The shortest name of a field."""
+    if reference.section is Section.DATA:
+        return body_path_text(reference.path)
     return _whole_field_text(reference) + path_text(reference.path)
 
 

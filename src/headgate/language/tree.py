@@ -14,6 +14,7 @@ import enum
 import operator
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from typing import Any, TypeAlias, get_args
 
 from headgate.message import AmqpValue, FieldReference
@@ -105,11 +106,11 @@ class ArithmeticOperator(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A value from the text: strings are held as UTF-8 bytes, None is NULL, and `AmqpValue` is any other type.
-
+    No text has a Decimal: the reference evaluator makes constants of what is found in a body.
     `typed` is the value of a parameter: a property that is set to it keeps its exact type.
     """
 
-    value: bool | int | float | bytes | AmqpValue | None
+    value: bool | int | float | Decimal | bytes | AmqpValue | None
     span: Span = (0, 0)
     typed: AmqpValue | None = None
 
@@ -133,6 +134,44 @@ class Field:
 
     reference: FieldReference
     rules: Rules = ValueRules.RABBITMQ
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPath:
+    """Unbound: a path into the JSON of the body: names of members, numbers of elements, and None for `[*]`.
+
+    Binding makes a Field of it or, with `[*]`, an AnyElement of the condition that it stands in.
+    """
+
+    steps: tuple[bytes | int | None, ...]
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """In the condition of an AnyElement: the value that `path` leads to in the element that is looked at.
+
+    An empty path is the element itself. Within another AnyElement it is the element of the inner one.
+    """
+
+    path: tuple[bytes | int, ...] = ()
+    rules: Rules = ValueRules.RABBITMQ
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyElement:
+    """Whether `condition` is true of an element of an array in the body: `body.flags[*] = 'urgent'`.
+
+    True if it is true of one, else unknown if it is unknown of one, else false; so an empty array is false. Unknown
+    where `array` is no array. `array` is a Field into the body or, within another AnyElement, an Element. `condition`
+    is a Compare, CompareSpecial, In, Like, IsNull or Exists, with one Element that it looks at directly, or it is an
+    AnyElement whose array is an Element.
+    """
+
+    array: Field | Element
+    condition: Node
     span: Span = (0, 0)
 
 
@@ -466,8 +505,11 @@ class Concatenate:
 Node: TypeAlias = (
     Constant
     | Name
+    | BodyPath
     | Parameter
     | Field
+    | Element
+    | AnyElement
     | PropertyOf
     | NewId
     | MessageSize
@@ -505,6 +547,7 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
     And: operator.attrgetter("operands"),
     Or: operator.attrgetter("operands"),
     Compare: operator.attrgetter("left", "right"),
+    AnyElement: operator.attrgetter("array", "condition"),
     Arithmetic: operator.attrgetter("left", "right"),
     Concatenate: operator.attrgetter("left", "right"),
     Call: operator.attrgetter("arguments"),

@@ -6,25 +6,37 @@ Source: rabbitmq_filters, sections 2.4 and 2.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from headgate.evaluate.semantics.operators import wildcard_match
 from headgate.language import Value, arithmetic, is_number, is_utf8, signed, value_of
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
-from headgate.message import AmqpType, FieldReference, Message
+from headgate.message import AmqpType, FieldReference, JsonValue, Message, Section
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 
 
 def field(message: Message, reference: FieldReference) -> Value:
     """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is as good as absent."""
+    if reference.section is Section.DATA:
+        return json_value(message.json, reference.path)
     typed = message.value(reference)
     if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
         return reference.default
     return value_of(typed)
 
 
+def json_value(document: JsonValue | None, path: tuple[bytes | int, ...]) -> Value:
+    """The value at a path below a value of a JSON body."""
+    found = None if document is None else document.at(path)
+    return None if found is None else found.scalar()
+
+
 def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:
-    """A comparison by kind; Python compares ints and floats exactly."""
+    """A comparison by kind; Python compares ints, floats and decimals exactly.
+
+    Beside a decimal, a float counts as the shortest decimal text that is read as this float: 0.1 is 0.1.
+    """
     if left is None or right is None:
         return None
     if operator is CompareOperator.EQUAL:
@@ -33,7 +45,7 @@ def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None
         return not _equal(left, right)
     are_numbers = is_number(left) and is_number(right)
     are_texts = isinstance(left, bytes) and isinstance(right, bytes)
-    return (are_numbers or are_texts) and bool(operator.apply(left, right))
+    return (are_numbers or are_texts) and bool(operator.apply(*_side_by_side(left, right)))
 
 
 def compare_special(operator: CompareOperator, value: Value, number: SpecialNumber) -> bool | None:
@@ -52,7 +64,16 @@ def compare_special(operator: CompareOperator, value: Value, number: SpecialNumb
 
 def _equal(left: Value, right: Value) -> bool:
     """Equality of known values; unlike kinds are never equal (in Python TRUE would equal 1)."""
+    left, right = _side_by_side(left, right)
     return isinstance(left, bool) is isinstance(right, bool) and left == right
+
+
+def _side_by_side(left: Value, right: Value) -> tuple[Value, Value]:
+    if isinstance(left, Decimal) and isinstance(right, float):
+        return left, Decimal(repr(right))
+    if isinstance(left, float) and isinstance(right, Decimal):
+        return Decimal(repr(left)), right
+    return left, right
 
 
 def among(subject: Value, members: Iterator[Value]) -> bool | None:

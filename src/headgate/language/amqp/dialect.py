@@ -1,8 +1,9 @@
-"""The dialect `amqp`: `rabbitmq`, and the parts of AMQP filter expressions that RabbitMQ leaves out.
+"""The dialect `amqp`: `rabbitmq`, the parts of AMQP filter expressions that RabbitMQ leaves out, and paths into bodies.
 
 An extension gives meaning only to text that `rabbitmq` refuses: a text that `rabbitmq` accepts has the same tree here.
 
-Source: amqp_extensions (sections 1 to 7) on top of rabbitmq_filters, section 2.
+Source: amqp_extensions (sections 1 to 7) on top of rabbitmq_filters, section 2. Paths into the JSON of a body are our
+own (docs/design/body-paths.md).
 """
 
 from __future__ import annotations
@@ -68,6 +69,41 @@ REFERENCES = (
     TokenRule(TokenKind.REFERENCE, re.compile(r"\[[^\]]*\]?"), _no_reference),
 )
 
+
+def _name_step(text: str) -> TokenValue:
+    return text.partition(".")[2].encode()
+
+
+def _quoted_step(text: str) -> TokenValue:
+    return quoted_text(text.partition(".")[2]).encode()
+
+
+def _bracketed_step(text: str) -> TokenValue:
+    inner = text[text.index("[") :]
+    return None if inner == "[*]" else _element(inner) if inner[1].isdigit() else _key(inner)
+
+
+def _no_step(text: str) -> TokenValue:
+    raise TokenRefused(
+        f"found {text[:40]}, expected a step of a path: .name, .\"any name\", ['any name'], or of an array [0], [*]"
+    )
+
+
+def _step_rules(before_dot: str, before_bracket: str) -> tuple[TokenRule, ...]:
+    bracketed = r"\[(?:[0-9]+|\*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")\]"
+    rules = (
+        (rf"{before_dot}\.[A-Za-z_][A-Za-z0-9_]*", _name_step),
+        (rf'{before_dot}\."(?:[^"]|"")*"', _quoted_step),
+        (before_bracket + bracketed, _bracketed_step),
+        (rf"{before_bracket}\[[^\]]*\]?", _no_step),
+        (rf"{before_dot}\.", _no_step),
+    )
+    return tuple(TokenRule(TokenKind.PATH, re.compile(pattern), read) for pattern, read in rules)
+
+
+PATHS, STEPS = _step_rules("body", r"body\."), _step_rules("", "")
+"""How a path into the body begins, and how it goes on."""
+
 _SPECIAL_NUMBERS = {"INF": t.SpecialNumber.INFINITY, "NAN": t.SpecialNumber.NAN}
 
 
@@ -96,9 +132,9 @@ def _comparison(operator: t.CompareOperator) -> InfixForm:
         assert isinstance(compared, t.Compare)
         right = compared.right
         if _is_bare(left, left_level) and _is_bare(right, parser.level):
-            if isinstance(left, t.Name) and isinstance(right, t.Special):
+            if isinstance(left, t.Name | t.BodyPath) and isinstance(right, t.Special):
                 return t.CompareSpecial(operator, left, right.number, compared.span)
-            if isinstance(left, t.Special) and isinstance(right, t.Name):
+            if isinstance(left, t.Special) and isinstance(right, t.Name | t.BodyPath):
                 return t.CompareSpecial(operator.mirrored, right, left.number, compared.span)
         return compared
 
@@ -152,6 +188,7 @@ AMQP: Dialect = dataclasses.replace(
     page="languages/amqp/",
     example="LOWER(region) = 'emea' AND EXISTS(price) AND p.creation_time < UTC()",
     tokens=(
+        *PATHS,
         *TOKENS,
         TokenRule(TokenKind.OPERATOR, re.compile(r"\|\|"), lambda _text: None),
         TokenRule(
@@ -161,6 +198,7 @@ AMQP: Dialect = dataclasses.replace(
         ),
     ),
     references=REFERENCES,
+    steps=STEPS,
     keywords=RABBITMQ.keywords | {function.value for function in t.Function} | {"EXISTS", "INF", "NAN"},
     unclosed={
         **RABBITMQ.unclosed,

@@ -129,7 +129,7 @@ def kind_of(value: Value) -> ValueKind:
         return ValueKind.NUMBER
     if isinstance(value, bytes):
         return ValueKind.STRING
-    assert value is not None
+    assert isinstance(value, AmqpValue)
     if value.type is AmqpType.DESCRIBED:
         kind = _DESCRIBED_KINDS.get(described_as(value) or "")
         return kind if kind is not None and value.value.value.type is AmqpType.LONG else ValueKind.OTHER
@@ -150,6 +150,7 @@ def typed_value(value: Value) -> AmqpValue:
         case bytes():
             return AmqpValue(AmqpType.STRING, value.decode("utf-8", "surrogateescape"))
         case _:
+            assert isinstance(value, AmqpValue)
             return value
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
+from headgate.language import field_text
 from headgate.language.tree import Field, MessageSize, PropertyOf, ValueRules, walk
 from headgate.message import FieldReference, Section, parse_field, without_case
 from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, SparkType
@@ -120,6 +121,8 @@ class _Layout:
         if given:
             return given
         name = SECTION_COLUMNS.get(reference.section)
+        if reference.section is Section.DATA:
+            raise ConfigError(f"the filter reads {field_text(reference)}, and rows have no body of JSON")
         if name is None:
             section = reference.section.name.lower().replace("_", " ")
             raise ConfigError(

@@ -26,6 +26,23 @@ _MESSAGES: dict[str, dict[str, Any]] = {
     "B": {"subject": "order.paid", "application_properties": {"Region": "emea", "price": "9.5", "urgent": True}},
     "C": {},
 }
+_EVENTS: dict[str, dict[str, Any]] = {
+    "A": {
+        "application_properties": {
+            "cloudEvents_type": "com.example.order",
+            "cloudEvents_priority": 7,
+            "cloudEvents_urgent": True,
+        }
+    },
+    "B": {
+        "application_properties": {
+            "cloudEvents_type": "com.example.bill",
+            "cloudEvents_priority": "12",
+            "cloudEvents_urgent": "no",
+        }
+    },
+    "C": {},
+}
 _EXAMPLES = {
     "rabbitmq": (
         "region = 'EMEA'",
@@ -68,6 +85,17 @@ _EXAMPLES = {
         "price > 100 OR sys.Label = 'order.paid'",
         "sys.Label = 'order.paid' OR price > 100",
         "size + 1 = '51'",
+    ),
+    "cesql": (
+        "type = 'com.example.order'",
+        "type LIKE 'com.example.%' AND priority > 9",
+        "priority = 7",
+        "priority IN ('7', '12')",
+        "urgent",
+        "urgent OR type LIKE '%bill'",
+        "EXISTS type",
+        "EXISTS type AND NOT (type = 'com.example.bill')",
+        "LENGTH(type) % 2 = 0",
     ),
 }
 
@@ -172,16 +200,17 @@ def _limits(dialect: Dialect) -> Iterator[str]:
 
 
 def _examples(name: str) -> Iterator[str]:
-    for letter, fields in _MESSAGES.items():
+    messages = _EVENTS if name == "cesql" else _MESSAGES
+    for letter, fields in messages.items():
         properties = ", ".join(f"{key} = {value!r}" for key, value in fields.get("application_properties", {}).items())
-        subject = f"subject {fields['subject']!r}; application properties {properties}" if fields else "nothing"
-        yield f"- {letter}: {subject}"
+        subject = f"subject {fields['subject']!r}; " if "subject" in fields else ""
+        yield f"- {letter}: {subject}application properties {properties}" if fields else f"- {letter}: nothing"
     yield ""
-    yield f"| filter | {' | '.join(_MESSAGES)} |"
-    yield f"| --- |{' --- |' * len(_MESSAGES)}"
+    yield f"| filter | {' | '.join(messages)} |"
+    yield f"| --- |{' --- |' * len(messages)}"
     for text in _EXAMPLES[name]:
         filter = Filter.parse(text, name)
-        verdicts = [filter.verdict(Message(b"", **fields), now_ms=NOW_MS) for fields in _MESSAGES.values()]
+        verdicts = [filter.verdict(Message(b"", **fields), now_ms=NOW_MS) for fields in messages.values()]
         yield f"| {_code(text)} | {' | '.join(verdict.name.lower() for verdict in verdicts)} |"
 
 

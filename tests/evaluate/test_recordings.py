@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cesql_events import binary_event, event_of, outcome, structured_event
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate import Action, Engine, Filter, Verdict, changed_copies, copies_of, servicebus_value
 from headgate.language import bind, parse
@@ -123,6 +124,38 @@ def test_filters_of_servicebus(table: str, engine: Engine) -> None:
         if not is_wanted or is_delivered is not (verdict is Verdict.TRUE):
             wrong.append((row, f"{verdict}, {is_delivered}"))
     assert wrong == []
+
+
+@engines
+def test_conformance_kit_of_cesql(engine: Engine) -> None:
+    """Results and errors by the reference; of filters, the verdicts by both engines, in both modes of the binding."""
+    wrong = []
+    for row in lines_of("own/cesql_kit"):
+        prefixed = [binary_event(row["event"], prefix) for prefix in ("cloudEvents_", "cloudEvents:")]
+        for message in (*prefixed, structured_event(row["event"])):
+            wrong.extend(_otherwise_than(row, message, engine))
+    assert wrong == []
+
+
+@engines
+def test_own_cases_of_cesql(engine: Engine) -> None:
+    assert [each for row in lines_of("own/cesql") for each in _otherwise_than(row, event_of(row), engine)] == []
+
+
+def _otherwise_than(row: dict[str, Any], message: Message, engine: Engine) -> Iterator[object]:
+    error = row.get("error")
+    is_refused = error in ("parse", "missingFunction", "name")
+    result, found_error = outcome(row["expression"], message)
+    if found_error != error or not (is_refused or (type(result), result) == (type(row["result"]), row["result"])):
+        yield row["id"], result, found_error
+    if is_refused:
+        return
+    filter, batch = Filter.parse(row["expression"], "cesql"), EncodedMessages.of([message.encode()])
+    verdict = Verdict.ERROR if error is not None else Verdict.of(result if isinstance(result, bool) else None)
+    if filter.verdicts(batch, engine=engine).tolist() != [verdict]:
+        yield row["id"], verdict, filter.verdicts(batch, engine=engine)
+    if filter.mask(batch, engine=engine).tolist() != [verdict is Verdict.TRUE]:
+        yield row["id"], verdict, "mask"
 
 
 @engines

@@ -51,8 +51,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.usefixtures("installed")
 def test_names_of_brought_languages_follow_the_built_in_ones() -> None:
     names = dialect_names()
-    assert names[:4] == ("rabbitmq", "amqp", "rocketmq", "servicebus")
-    assert {"shout", "whisper"} <= set(names[4:])
+    assert names[:5] == ("rabbitmq", "amqp", "rocketmq", "servicebus", "cesql")
+    assert {"shout", "whisper"} <= set(names[5:])
 
 
 @pytest.mark.usefixtures("installed")

@@ -112,7 +112,8 @@ class Tools:
         """Look at messages of a stream; moves no offset.
 
         start: an offset, `first`, `last`, `next`, an interval such as `10m`, or an ISO time. filter: only messages for
-        which it is true, such as `region = 'EMEA' AND price > 100`; language: amqp, rabbitmq, rocketmq or servicebus.
+        which it is true, such as `region = 'EMEA' AND price > 100`; language: amqp, rabbitmq, rocketmq,
+        servicebus or cesql.
         filter_values: only chunks that may hold one of them. limit: at most 500. The answer has `next_from` where more
         may follow, and the counters of each stage.
         """

@@ -50,9 +50,11 @@ class Compiler(Assembler):
     """Makes the program of one tree, or one of many trees with an entry for each."""
 
     def __init__(self, tree: t.Node) -> None:
+        if any(getattr(node, "rules", t.ValueRules.RABBITMQ) not in FAMILIES for node in t.walk(tree)):
+            raise NotCompiledError
         found = {node.rules for node in t.walk(tree) if isinstance(node, t.Field)}
         rules = {one for one in found if isinstance(one, t.ValueRules)} or {t.ValueRules.RABBITMQ}
-        if t.own_rules(tree) is not None or len({KINDS.get(one) for one in rules}) > 1:
+        if len({KINDS[one] for one in rules}) > 1:
             raise NotCompiledError
         super().__init__(min(rules, key=lambda one: one.name))
         self.tree = tree

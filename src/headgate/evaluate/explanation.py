@@ -138,14 +138,15 @@ class _Explainer:
             note = ""
         else:
             exact = {below.operand for below in t.walk(node) if isinstance(below, t.CompareSpecial)}
-            fields = (below for below in t.walk(node) if isinstance(below, t.Field))
-            note = ", ".join(dict.fromkeys(self._described(below, exact=below in exact) for below in fields))
+            described = [self._described(below, exact=below in exact) for below in _readings(node)]
+            note = ", ".join(dict.fromkeys(described))
             self._warn(node)
         try:
             verdict = Verdict.of(evaluate(node, self.message, self.now_ms))
         except EvaluationFailed as failed:
             verdict = Verdict.ERROR
-            note = "; ".join(part for part in (note, str(failed)) if part and not operands)
+            if not operands and str(failed) not in note:
+                note = "; ".join(part for part in (note, str(failed)) if part)
         return Clause(self._text(node), node.span, verdict, note, operands)
 
     def _value(self, node: t.Node) -> Value:
@@ -158,8 +159,14 @@ class _Explainer:
     def _text(self, node: t.Node) -> str:
         return self.text[slice(*node.span)]
 
-    def _described(self, field: t.Field, *, exact: bool) -> str:
+    def _described(self, field: t.Field | t.Attribute, *, exact: bool) -> str:
         """The value of a field, as text; `exact`: the condition sees infinities and NaN."""
+        if isinstance(field, t.Attribute):
+            try:
+                value = evaluate(field, self.message, self.now_ms)
+            except EvaluationFailed as failed:
+                return str(failed)
+            return f"{field.name} is {constant_text(value)}"
         if field.reference.section is Section.DATA:
             return self._described_in_body(field.reference)
         name = field_text(field.reference)
@@ -274,6 +281,13 @@ class _Explainer:
 
     def _trap(self, operand: t.Node, value: Value, consequence: str) -> None:
         self.warnings.append(f"`{self._text(operand)}` is {_kind(value)} here; {consequence}")
+
+
+def _readings(node: t.Node) -> list[t.Field | t.Attribute]:
+    """The fields and the attributes of events that a tree reads, from left to right."""
+    if isinstance(node, t.Field | t.Attribute):
+        return [node]
+    return [reading for operand in t.children(node) for reading in _readings(operand)]
 
 
 def _is_text(value: Value) -> bool:

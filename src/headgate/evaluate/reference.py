@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.errors import MessageError
-from headgate.evaluate.semantics import rabbitmq, semantics_of, servicebus
+from headgate.evaluate.semantics import cesql, rabbitmq, semantics_of, servicebus
 from headgate.evaluate.verdict import EvaluationFailed, Verdict
 from headgate.language import Value, called, concatenated, value_of
 from headgate.language import tree as t
+from headgate.language.cesql import applied
 from headgate.language.servicebus import new_id
 from headgate.message import AmqpType, FieldReference, JsonValue, Message, Section
 
@@ -79,6 +80,8 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
             return None if value is None else value is True
         case t.IsNull():
             return (evaluate(node.operand, message, now_ms) is None) is not node.negated
+        case t.Exists(t.Attribute() as attribute):
+            return cesql.has_attribute(attribute, message)
         case t.Exists():
             return isinstance(node.operand, t.Field) and _exists(message, node.operand.reference)
         case t.HasSimple():
@@ -93,6 +96,10 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
         case t.Concatenate():
             left = evaluate(node.left, message, now_ms)
             return concatenated(left, evaluate(node.right, message, now_ms))
+        case t.Attribute():
+            return cesql.attribute(node, message)
+        case t.Apply():
+            return applied(node.function, [evaluate(argument, message, now_ms) for argument in node.arguments])
         case t.PropertyOf():
             return servicebus.property_of(message, evaluate(node.name, message, now_ms))
         case t.NewId():

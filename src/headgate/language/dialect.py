@@ -84,9 +84,10 @@ class Level(enum.IntEnum):
     COMPARISON = 5
     SUM = 6
     PRODUCT = 7
-    SIGN = 8
-    PRIMARY = 9
-    NAME = 10
+    TEST = 8
+    SIGN = 9
+    PRIMARY = 10
+    NAME = 11
 
 
 PrefixForm: TypeAlias = "Callable[[Parser, Token], Node]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError
+from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, FilterTypeError, did_you_mean
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
@@ -159,9 +159,8 @@ class Parser:
 
     def _name(self) -> t.Node:
         token = self.advance()
-        function = self.dialect.functions.get(self.dialect.fold_keywords(token.text))
-        if function is not None and self.peek.symbol == "(":
-            call = function(self, token)
+        if self.dialect.functions and self.peek.symbol == "(":
+            call = self.dialect.functions.get(self.dialect.fold_keywords(token.text), _no_function)(self, token)
             self.level = Level.PRIMARY
             return call
         assert isinstance(token.value, tuple)
@@ -250,6 +249,13 @@ def arguments(parser: Parser, token: Token, member: Level) -> tuple[t.Node, ...]
             found.append(parser.expression(member))
     parser.expect(")", "or ',' after an argument")
     return tuple(found)
+
+
+def _no_function(parser: Parser, token: Token) -> t.Node:
+    """A name before a parenthesis that no function has."""
+    arguments(parser, token, Level.OR)
+    hint = did_you_mean(token.text, parser.dialect.functions)
+    raise parser.error(f"there is no function {token.text}{hint}", token.span, FilterTypeError)
 
 
 def constant(value: bool | None) -> PrefixForm:

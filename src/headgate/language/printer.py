@@ -145,6 +145,10 @@ class Printer:
             case t.Call(function, arguments):
                 listed = ", ".join(text(argument, Level.SUM) for argument in arguments)
                 return Level.PRIMARY, f"{function.value}({listed})"
+            case t.Attribute(name):
+                return Level.NAME, name
+            case t.Apply(called, arguments):
+                return Level.PRIMARY, f"{called}({', '.join(text(argument, Level.OR) for argument in arguments)})"
             case t.Sign(negative, operand):
                 spelled = text(operand, self.signed)
                 # Two minuses side by side begin a comment in some languages.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.language.amqp import AMQP, RABBITMQ
+from headgate.language.cesql import CESQL
 from headgate.language.dialect import Dialect
 from headgate.language.rocketmq import ROCKETMQ
 from headgate.language.servicebus import SERVICE_BUS
@@ -30,7 +31,7 @@ ENTRY_POINTS = "headgate.languages"
 """The group of entry points under which distributions bring languages."""
 
 BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
-    {dialect.name: dialect for dialect in (RABBITMQ, AMQP, ROCKETMQ, SERVICE_BUS)}
+    {dialect.name: dialect for dialect in (RABBITMQ, AMQP, ROCKETMQ, SERVICE_BUS, CESQL)}
 )
 """The languages that come with the package."""
 

@@ -34,6 +34,9 @@ class ValueRules(enum.Enum):
     ROCKETMQ_MAP = "ROCKETMQ, on fields of a property map that was never stored: an empty string is no NULL"
     SERVICE_BUS = "C#: promotions between numbers; unlike kinds are an error"
     CORRELATION = "`=` alone, on the values of SERVICE_BUS: numbers by value; absent, null and unlike kinds are false"
+    CESQL = (
+        "strings, integers of 32 bits, booleans, cast into each other; what is missing or cannot be cast is an error"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +433,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Whether the message has the field, key or element; never unknown.
+    """Whether the message has the field, key or element, or the event the attribute; never unknown.
 
     A key or element with a null or any other value exists; in the header and properties lists a null field is as good
     as none, and a default is no field.
@@ -494,6 +497,33 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Attribute:
+    """The attribute of that name of a CloudEvent; an error if the event has none.
+
+    `content_type` tells where the event is. In the body: the attribute is `member`; else it is the first of `fields`
+    with a value. See `headgate.evaluate.semantics.cesql`.
+    """
+
+    name: str
+    content_type: Node
+    fields: tuple[Node, ...]
+    member: Node
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of CloudEvents SQL, by its name in capitals; never unknown, but an argument may be an error.
+
+    See `headgate.language.cesql.functions`.
+    """
+
+    function: str
+    arguments: tuple[Node, ...]
+    span: Span = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Concatenate:
     """`left || right`: the bytes joined; unknown unless both are bytes, and beyond 65 535 bytes."""
 
@@ -533,6 +563,8 @@ Node: TypeAlias = (
     | Sign
     | Call
     | Concatenate
+    | Attribute
+    | Apply
 )
 
 
@@ -551,6 +583,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
     Arithmetic: operator.attrgetter("left", "right"),
     Concatenate: operator.attrgetter("left", "right"),
     Call: operator.attrgetter("arguments"),
+    Apply: operator.attrgetter("arguments"),
+    Attribute: lambda node: (node.content_type, *node.fields, node.member),
     In: lambda node: (node.subject, *node.members),
     Like: lambda node: (node.subject,),
     LikeText: lambda node: (node.subject,),

@@ -211,7 +211,8 @@ DIALECT = Option(
     "dialect",
     Values("a language of filters", _dialect),
     "The language of `filter`: [`amqp`](../languages/amqp.md), [`rabbitmq`](../languages/rabbitmq.md), "
-    "[`rocketmq`](../languages/rocketmq.md), [`servicebus`](../languages/servicebus.md), or one that is installed.",
+    "[`rocketmq`](../languages/rocketmq.md), [`servicebus`](../languages/servicebus.md), "
+    "[`cesql`](../languages/cesql.md), or one that is installed.",
     "servicebus",
     default=DEFAULT_DIALECT,
 )

@@ -170,6 +170,8 @@ def test_parts_of_messages_that_rows_do_not_have_are_refused_by_name() -> None:
         paths("n[0] = 'a'", columns, "amqp")
     with pytest.raises(ConfigError, match=r"a property of a computed name, .*: property\('a' \+ b\)"):
         paths("property('a' + b) = 'x'", columns, "servicebus")
+    with pytest.raises(ConfigError, match=r"reads body\.type, and rows have no body of JSON"):
+        paths("type = 'x'", columns, "cesql")
 
 
 def test_named_columns_must_be_there_and_leave_no_section_half_mapped() -> None:

@@ -18,7 +18,7 @@ EVALUATOR = f"{__version__}/{EVALUATOR_REVISION}"
 _OF_THE_MESSAGE = (
     *(t.And, t.Or, t.Not, t.Compare, t.CompareSpecial, t.In, t.Like, t.LikeValue, t.TextTest, t.BooleanCast),
     *(t.IsNull, t.Exists, t.HasSimple, t.Arithmetic, t.Sign, t.Call, t.Concatenate),
-    *(t.Constant, t.Field, t.Element, t.AnyElement, t.PropertyOf, t.MessageSize),
+    *(t.Constant, t.Field, t.Element, t.AnyElement, t.Attribute, t.Apply, t.PropertyOf, t.MessageSize),
 )
 """Nodes whose value follows from their operands and the stored message alone. Others are refused until listed here."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol, cast
 
 from headgate.errors import ConfigError
-from headgate.evaluate.semantics import correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
+from headgate.evaluate.semantics import cesql, correlation, rabbitmq, rocketmq, rocketmq_map, servicebus
 from headgate.language import Value
 from headgate.language import tree as t
 from headgate.message import FieldReference, Message
@@ -50,6 +50,7 @@ SEMANTICS: Mapping[t.ValueRules, Semantics] = {
     t.ValueRules.ROCKETMQ_MAP: rocketmq_map,
     t.ValueRules.SERVICE_BUS: servicebus,
     t.ValueRules.CORRELATION: correlation,
+    t.ValueRules.CESQL: cesql,
 }
 """The semantics of the languages that come with the package."""
 

@@ -325,6 +325,7 @@ export const LANGUAGES = [
   ["amqp", "AMQP SQL"],
   ["servicebus", "Service Bus"],
   ["rocketmq", "RocketMQ"],
+  ["cesql", "CloudEvents SQL"],
 ]
 
 /**

@@ -17,7 +17,7 @@ export function filterOf(rule) {
 
 /** What kind of filter it is, in words. */
 export function kindOf(rule) {
-  if (rule.sql !== undefined) return { servicebus: "SQL of Service Bus", rabbitmq: "SQL of RabbitMQ", amqp: "SQL of AMQP", rocketmq: "SQL of RocketMQ" }[rule.dialect ?? "servicebus"] ?? rule.dialect
+  if (rule.sql !== undefined) return { servicebus: "SQL of Service Bus", rabbitmq: "SQL of RabbitMQ", amqp: "SQL of AMQP", rocketmq: "SQL of RocketMQ", cesql: "CloudEvents SQL" }[rule.dialect ?? "servicebus"] ?? rule.dialect
   if (rule.tags !== undefined) return "tags of RocketMQ"
   return rule.correlation ? "correlation filter" : "property filter of AMQP"
 }

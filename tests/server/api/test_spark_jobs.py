@@ -13,6 +13,7 @@ from headgate.errors import AccessRefusedError, BrokerError
 from headgate.log import Stream, Writer, stream_folder
 from headgate.message import Message
 from server.running import RunningServer, running_server
+from server.topics.test_topics import ask
 from waiting import eventually
 
 _ANNA = {"name": "anna", "password": "secret", "permissions": {"read": "^orders$"}}
@@ -39,8 +40,10 @@ def python_that(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_a_server_that_has_spark_starts_jobs(tmp_path: Path) -> None:
     orders(tmp_path / "data")
-    with running_server(tmp_path, handlers={}) as running, pytest.raises(BrokerError, match=r"\[spark\] master"):
-        management(running).start_spark_job({"kind": "back-test", "stream": "orders"})
+    with running_server(tmp_path, handlers={}) as running:
+        assert ask(running, "GET", "/api/spark-jobs") == (200, {"is_offered": False})
+        with pytest.raises(BrokerError, match=r"\[spark\] master"):
+            management(running).start_spark_job({"kind": "back-test", "stream": "orders"})
 
 
 def test_what_the_command_wrote_is_the_report_and_what_it_told_the_error(
@@ -55,6 +58,11 @@ def test_what_the_command_wrote_is_the_report_and_what_it_told_the_error(
         (report,) = anna.spark_report(job)
         assert "rule test" in report["args"]
         assert "--rule={'name':'-a','sql':'n > 1'} " in report["args"]
+        assert ask(running, "GET", "/api/spark-jobs") == (200, {"is_offered": True})
+        for kind, words in (("columns", "columns build --master=local[1] "), ("lookup", "lookup build /")):
+            job = guest.start_spark_job({"kind": kind, "stream": "orders"})
+            assert guest.topics.job(job, wait_s=20)["state"] == "done"
+            assert words in guest.spark_report(job)[0]["args"]
         with pytest.raises(AccessRefusedError):
             anna.start_spark_job({"kind": "columns", "stream": "orders"})
         python_that(tmp_path, "echo no Java here >&2; exit 1", monkeypatch)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from headgate.client import Client, Management, PipelinePart, PipelineReport, PipelineState, RuleProgress
-from server.console.browsing import HOSTILE, PASSWORD, accessible, go
-from server.running import RunningServer
+from server.api.test_spark_jobs import orders, python_that
+from server.console.browsing import HOSTILE, PASSWORD, accessible, entered, go
+from server.running import RunningServer, running_server
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,101 @@ def test_a_pipeline_shows_its_rows_rules_and_error(page: Page, management: Manag
     expect(page.get_by_text("It has not reported for 1\u00a0h")).to_be_visible()
     go(page, "pipelines", "broken")
     expect(page.get_by_role("alert")).to_contain_text("query: OutOfMemoryError")
+
+
+def test_a_server_without_spark_says_how_to_configure_it(page: Page) -> None:
+    go(page, "pipelines")
+    expect(page.get_by_text('master = "local[2]"')).to_be_visible()
+    expect(page.get_by_role("button", name="Start a job")).to_have_count(0)
+    accessible(page, width=360)
+
+
+BACK_TEST = {
+    "stream": "orders",
+    "start": 0,
+    "stop": 20,
+    "messages": 20,
+    "by_copies": {"none": 16, "one": 4, "several": 0},
+    "rules": [
+        {
+            "subscription": "tried",
+            "rule": "tried",
+            "matched": 4,
+            "errors": 1,
+            "unknown": 0,
+            "failed_actions": 0,
+            "samples": [
+                {"offset": 16, "timestamp_ms": 1, "note": "", "message": {"application_properties": {"n": 16}}}
+            ],
+            "error_samples": [{"offset": 3, "timestamp_ms": 1, "note": HOSTILE, "message": {}}],
+        }
+    ],
+    "rule_overlaps": [],
+}
+COLUMNS = {"stream": "orders", "segments": 2, "built": 2, "messages": 20, "inexact": 0, "bytes": 12_000}
+SPARK = """case "$*" in
+*"rule test"*) printf '%s' "$*" > "$0.args"; cat "$0.report" ;;
+*"columns build"*) cat "$0.built" ;;
+*"lookup build"*) echo "orders: it has no lookup fields" >&2; exit 1 ;;
+*) exec sleep 1000 ;;
+esac"""
+"""In place of Python and Spark, which take minutes: what they write is tested where they run."""
+
+
+def test_back_tests_and_builds_are_started_watched_and_cancelled(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders(tmp_path / "data")
+    (tmp_path / "python.report").write_text(json.dumps(BACK_TEST))
+    (tmp_path / "python.built").write_text(json.dumps(COLUMNS))
+    python_that(tmp_path, SPARK, monkeypatch)
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    users = [{"name": "admin", "password": PASSWORD, "tags": ["administrator"], "permissions": everything}]
+    wrong: list[str] = []
+    with running_server(tmp_path, handlers={}, user=users, spark={"master": "local[1]"}) as served:
+        context = browser.new_context()
+        page = entered(context, served, wrong)
+        go(page, "pipelines")
+
+        def start(kind: str) -> Locator:
+            page.get_by_role("button", name="Start a job").click()
+            dialog = page.get_by_role("dialog", name="Start a job")
+            dialog.get_by_label("Kind").select_option(label=kind)
+            dialog.get_by_label("Stream or topic").fill("orders")
+            return dialog
+
+        dialog = start("Back-test")
+        dialog.get_by_label("A filter of yours").check()
+        dialog.get_by_label("Filter", exact=True).fill("n > 15")
+        dialog.get_by_label("From").fill("3")
+        accessible(page)
+        accessible(page, width=360, theme="dark")
+        dialog.get_by_role("button", name="Start").click()
+        jobs = page.get_by_role("list", name="Back-tests and builds").get_by_role("listitem")
+        page.get_by_role("button", name="Report of Back-test of orders").click()
+        report = page.get_by_role("dialog", name="Report")
+        expect(report.get_by_role("table", name="tried rules")).to_contain_text("20\u00a0%")
+        expect(report).to_contain_text(HOSTILE)
+        accessible(page)
+        accessible(page, width=360, theme="dark")
+        arguments = (tmp_path / "python.args").read_text()
+        assert '--from=3 --samples=3 --rule={"name":"tried","sql":"n > 15"} ' in arguments
+        page.keyboard.press("Escape")
+
+        start("Column files").get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Report of Column files of orders").click()
+        expect(report).to_contain_text("12\u00a0kB")
+        page.keyboard.press("Escape")
+
+        start("Lookup files").get_by_role("button", name="Start").click()
+        expect(jobs.first).to_contain_text("it has no lookup fields")
+        start("Match index").get_by_role("button", name="Start").click()
+        expect(jobs.first).to_contain_text("running")
+        accessible(page)
+        jobs.first.get_by_role("button", name="Cancel").click()
+        expect(jobs.first).to_contain_text("cancelled")
+        context.close()
+    assert wrong == []
 
 
 def test_connections_are_listed_and_held_back_ones_named(page: Page, served: RunningServer) -> None:

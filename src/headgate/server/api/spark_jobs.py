@@ -21,6 +21,8 @@ class SparkJobKind(StrEnum):
 
     BACK_TEST = "back-test"
     COLUMNS = "columns"
+    LOOKUP = "lookup"
+    """Lookup files are made by one process, without Spark."""
     MATCH_INDEX = "match-index"
 
 
@@ -39,6 +41,12 @@ class SparkJobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
 
 
+class SparkOffer(msgspec.Struct, frozen=True):
+    """Whether this server starts jobs of Spark."""
+
+    is_offered: bool
+
+
 class StartedSparkJob(msgspec.Struct, frozen=True):
     """The id of the job, for `GET /api/jobs/ID`."""
 
@@ -53,10 +61,12 @@ def spark_job_group(context: ServerContext) -> Group:
         "Back-tests and builds, where `[spark] master` is configured. They are jobs as others: `GET /api/jobs` shows "
         "them, `DELETE` cancels.",
         (
+            Endpoint("GET", "spark-jobs", "Whether this server starts them.", requests.offer, answer=SparkOffer),
             Endpoint(
                 "POST",
                 "spark-jobs",
-                "Starts a back-test, which writes nothing, or a build of column files or of the match index.",
+                "Starts a back-test, which writes nothing, or a build of column files, lookup files or of the match "
+                "index.",
                 requests.started,
                 permission="read the stream for a back-test, configure it for a build",
                 body=SparkJobBody,
@@ -84,6 +94,9 @@ class _SparkJobRequests:
         self._context = context
         self._broker = context.broker
 
+    async def offer(self, _call: Call) -> Answer:
+        return Answer(SparkOffer(self._context.settings.spark.master is not None))
+
     async def started(self, call: Call) -> Answer:
         master = self._context.settings.spark.master
         if master is None:
@@ -94,8 +107,8 @@ class _SparkJobRequests:
             if body.rules:
                 raise ConfigError(f"rules: found some for a job of kind {body.kind}; expected none")
         stream = readable_stream(self._broker, call.user, body.stream)
-        common = [str(stream.stream.path), "--json", f"--root={self._broker.root}", f"--master={master}"]
-        work = SparkWork([*_command(body), *common])
+        common = [str(stream.stream.path), "--json", f"--root={self._broker.root}"]
+        work = SparkWork([*_command(body, master), *common])
         job = self._broker.jobs.start(f"spark {body.kind}", call.user, stream.name, work)
         return Answer(StartedSparkJob(job.id), 202, made=job.id)
 
@@ -108,14 +121,17 @@ class _SparkJobRequests:
         return Answer(job.work.report)
 
 
-def _command(body: SparkJobBody) -> list[str]:
+def _command(body: SparkJobBody, master: str) -> list[str]:
+    if body.kind is SparkJobKind.LOOKUP:
+        return ["lookup", "build"]
+    on_spark = f"--master={master}"
     if body.kind is SparkJobKind.COLUMNS:
-        return ["columns", "build"]
+        return ["columns", "build", on_spark]
     if body.kind is SparkJobKind.MATCH_INDEX:
-        return ["index", "build"]
+        return ["index", "build", on_spark]
     # After `=` a text that begins with a hyphen is a value, too.
     options = [f"--from={body.start}", f"--samples={body.samples}"]
     if body.until is not None:
         options.append(f"--until={body.until}")
     options += [f"--rule={msgspec.json.encode(rule).decode()}" for rule in body.rules]
-    return ["rule", "test", *options]
+    return ["rule", "test", on_spark, *options]

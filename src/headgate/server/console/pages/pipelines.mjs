@@ -1,21 +1,21 @@
-// Jobs of Spark that report to this server: how they go; one of them with its parts and rules.
+// Jobs of Spark: those that report to this server, one of them with its parts and rules; and those that it started.
 
 import { useMemo } from "../vendor/hooks.mjs"
-import { usePolled } from "../api.mjs"
+import { Problem, useAsked, usePolled } from "../api.mjs"
 import { Ago, Badge, Card, Chart, Empty, Loaded, Page, Stat, Stats, Table, Trouble } from "../components.mjs"
-import { Problem } from "../api.mjs"
 import { count, counted, duration, rate } from "../format.mjs"
 import { html } from "../html.mjs"
 import { href } from "../router.mjs"
+import { SparkJobs, StartButton } from "./spark_jobs.mjs"
 
 /** A running job that said nothing for so long may have ended without a word. */
 const SILENT_MS = 60_000
 
 const STATES = { running: ["good", "running"], finished: ["info", "finished"], failed: ["bad", "failed"] }
 
-export default function Pipelines({ pipeline }) {
+export default function Pipelines({ pipeline, query }) {
   const answer = usePolled("pipelines")
-  return pipeline === undefined ? html`<${All} answer=${answer} />` : html`<${One} name=${pipeline} answer=${answer} />`
+  return pipeline === undefined ? html`<${All} answer=${answer} query=${query} />` : html`<${One} name=${pipeline} answer=${answer} />`
 }
 
 function State({ of, reportedMs }) {
@@ -28,8 +28,9 @@ const rowsOf = (pipeline) => pipeline.parts.reduce((sum, part) => sum + part.row
 const rateOf = (pipeline) => (pipeline.state === "running" && pipeline.parts.some((part) => part.rows_per_s !== null) ? pipeline.parts.reduce((sum, part) => sum + (part.rows_per_s ?? 0), 0) : null)
 const errorOf = (pipeline) => pipeline.parts.find((part) => part.error)?.error ?? null
 
-function All({ answer }) {
-  return html`<${Page} title="Pipelines" lead="Jobs of Spark that report to this server.">
+function All({ answer, query }) {
+  const offer = useAsked("spark-jobs")
+  return html`<${Page} title="Pipelines" lead="Jobs of Spark that report to this server; back-tests and builds that it starts." actions=${html`<${StartButton} offer=${offer} />`}>
     <${Loaded} of=${answer}>
       ${(rows) => html`<${Card} isFlush>
         <${Table}
@@ -43,6 +44,7 @@ function All({ answer }) {
         />
       </${Card}>`}
     </${Loaded}>
+    <${SparkJobs} offer=${offer} query=${query} />
   </${Page}>`
 }
 

@@ -15,12 +15,13 @@ from recordings import VECTORS, lines_of
 NOW_MS = 1_795_200_000_000
 RABBITMQ = VECTORS / "rabbitmq_messages.jsonl"
 AMQP = VECTORS / "own" / "amqp_messages.jsonl"
+BODIES = VECTORS / "own" / "body_messages.jsonl"
 
 
 @pytest.mark.parametrize("engine", ["kernel", pytest.param("reference", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("table", "messages"),
-    [("rabbitmq_sql", None), ("own/rabbitmq_sql", None), ("own/amqp_extensions", AMQP)],
+    [("rabbitmq_sql", None), ("own/rabbitmq_sql", None), ("own/amqp_extensions", AMQP), ("own/body_paths", BODIES)],
 )
 def test_every_recorded_case_passes(table: str, messages: Path | None, engine: Any) -> None:
     result = run_tables([VECTORS / f"{table}.jsonl"], now_ms=NOW_MS, messages=messages, engine=engine)

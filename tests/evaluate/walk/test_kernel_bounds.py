@@ -12,7 +12,10 @@ from headgate.kernels import load
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parents[1] / "vectors"
-MESSAGES = (VECTORS / "rabbitmq_messages.jsonl", VECTORS / "own" / "amqp_messages.jsonl")
+MESSAGES = (
+    VECTORS / "rabbitmq_messages.jsonl",
+    *(VECTORS / "own" / f"{name}_messages.jsonl" for name in ("amqp", "body")),
+)
 
 pytestmark = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
 

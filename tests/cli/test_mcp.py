@@ -100,7 +100,7 @@ def test_a_wrong_token_is_told_before_an_agent_asks(
     monkeypatch.setenv("HEADGATE_TOKEN", "wrong")
     assert main(["mcp", "--server", f"127.0.0.1:{running.ports['stream']}"]) == 1
     shown = capsys.readouterr()
-    assert shown.out == "" and "Login was refused" in shown.err and "HEADGATE_TOKEN" in shown.err
+    assert shown.out == "" and "authentication failure" in shown.err and "HEADGATE_TOKEN" in shown.err
 
 
 def test_a_server_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:

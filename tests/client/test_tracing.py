@@ -135,7 +135,8 @@ def test_a_client_without_tracing_imports_no_opentelemetry(server: FakeServer) -
 def test_without_opentelemetry_tracing_says_where_it_comes_from(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "headgate.client.tracing")
+    for module in ("headgate.client.tracing", "headgate.telemetry"):
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match=r"pip install 'headgate\[otel\]'"):
         Client.connect(server.address, tracing=True)

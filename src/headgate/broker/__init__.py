@@ -31,6 +31,7 @@ The same commands serve every protocol; time comes in as an argument or through 
     AccessKeys, AccessKey              secrets that clients share with the server, with `KeyRights`, each a `Right`
     any_target                         for who may forward copies anywhere: the operator
     IndexLag                           how far the match index of a stream is behind
+    BatchObserver                      is told of each batch that is written or given out, for tracing
     run_here                           what a broker without threads does its background work by
     is_damage                          whether an error says that the files of a stream are wrong
 
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from headgate.broker.keys import KEYS_NAME, AccessKey, AccessKeys, KeyRights, Right
     from headgate.broker.match_indexes import IndexLag
     from headgate.broker.message_topics import MessageKind, MessageTopic, MessageTopics
+    from headgate.broker.observer import BatchObserver
     from headgate.broker.patterns import check_pattern, matches
     from headgate.broker.publishers import Publisher
     from headgate.broker.remote_moves import RemoteProgress

@@ -31,6 +31,7 @@ from headgate.broker.jobs import Jobs
 from headgate.broker.keys import KEYS_NAME, AccessKeys
 from headgate.broker.match_indexes import IndexLag, MatchIndexes
 from headgate.broker.message_topics import MessageTopics
+from headgate.broker.observer import BatchObserver
 from headgate.broker.publishers import Publisher
 from headgate.broker.queue_numbers import QueueNumbers
 from headgate.broker.remote_moves import RemoteMoves, RemoteProgress
@@ -81,6 +82,7 @@ class Broker:
         run_in_background: RunInWorker | None = None,
         run_in_storage: RunInWorker | None = None,
         run_transfer: RunInWorker | None = None,
+        observer: BatchObserver | None = None,
     ) -> None:
         """Read the catalogue, exchanges, users and keys; given `users` are taken as they are.
 
@@ -90,7 +92,8 @@ class Broker:
         rules, and with `Durability.DISK` appends and commits of ledgers. Work that may wait goes through
         `run_in_background`, by default the same: match indexes, and the deciding of many messages of topics. What may
         wait for object storage goes through `run_in_storage`, by default as other reads. Segments move there through
-        `run_transfer`; without it they stay. Raises LogError, ConfigError for wrong files.
+        `run_transfer`; without it they stay. `observer` is told of each batch. Raises LogError, ConfigError for wrong
+        files.
         """
         self.root = Path(root)
         self.settings = settings or BrokerSettings()
@@ -125,10 +128,15 @@ class Broker:
             transfers=run_transfer,
         )
         self._writes = StreamWrites(
-            run_in_worker, waits_for_disk=waits_for_disk, now_ms=now_ms, wake=wake, watch=self.watch
+            run_in_worker,
+            waits_for_disk=waits_for_disk,
+            now_ms=now_ms,
+            wake=wake,
+            watch=self.watch,
+            observer=observer,
         )
         environment = Environment(
-            self.root, now_ms, cpu_ns, wake, workers, self.catalogue.find, self.watch, self._writes.know_ids
+            self.root, now_ms, cpu_ns, wake, workers, self.catalogue.find, self.watch, self._writes.know_ids, observer
         )
         self.streams = Streams(environment, self.catalogue, self.exchanges, self._writes, self.counters, self._end)
         self.audit = Audit(self.settings.audit, environment, self.streams, self._writes)

@@ -6,12 +6,13 @@ messages. Everything but `run` is called in the broker's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.arrays import total
+from headgate.broker.observer import BatchObserver, chunk_parts, message_parts
 from headgate.derived import sources_of
 from headgate.errors import HeadgateError, LogError
 from headgate.evaluate import Filter
@@ -87,6 +88,7 @@ class Consumer:
         "_stream",
         "delivered_bytes",
         "delivered_messages",
+        "observer",
         "options",
         "shared",
     )
@@ -98,6 +100,8 @@ class Consumer:
     ) -> None:
         self.options = options
         self.shared: SharedName | None = None
+        self.observer: BatchObserver | None = None
+        """Is told of what it takes; None for a consumer that is no client's."""
         self.delivered_messages = self.delivered_bytes = 0
         self._consumers = consumers
         self._stream = stream
@@ -317,6 +321,9 @@ class Consumer:
         if self.shared is not None:
             self.shared.answered(self)
 
+    def _observe(self, observer: BatchObserver, count: int, messages: Iterable[memoryview]) -> None:
+        observer.delivered(self.stream, self.options.name or "", count, messages)
+
     def close(self) -> None:
         """End the consumer; again is harmless."""
         if self.is_closed:
@@ -352,6 +359,8 @@ class MessageConsumer(Consumer):
             self.lost_before, self._told_lost = lost - self._told_lost, lost
             self.delivered_messages += len(batch.offsets)
             self.delivered_bytes += total(batch.messages.lengths)
+            if self.observer is not None:
+                self._observe(self.observer, len(batch.offsets), message_parts(batch.messages))
         return batch
 
 
@@ -387,7 +396,10 @@ class ChunkConsumer(Consumer):
             return None
         self.delivered_chunks += len(chunks.chunk_ids)
         self.delivered_bytes += total(chunks.data_lengths)
-        self.delivered_messages += total(chunks.num_records)
+        messages = total(chunks.num_records)
+        self.delivered_messages += messages
+        if self.observer is not None:
+            self._observe(self.observer, messages, chunk_parts(chunks))
         return chunks
 
 
@@ -395,7 +407,11 @@ class Consumers:
     """The consumers of a broker's streams, with their shared windows, open files and memory limits."""
 
     def __init__(
-        self, *, now_ms: Callable[[], int], cpu_ns: CpuTime = unmeasured, reads: SharedReads | None = None
+        self,
+        *,
+        now_ms: Callable[[], int],
+        cpu_ns: CpuTime = unmeasured,
+        reads: SharedReads | None = None,
     ) -> None:
         self.now_ms = now_ms
         self._time_ms = self._trimmed_ms = now_ms()

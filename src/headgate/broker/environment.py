@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.broker.observer import BatchObserver, Delivered
 from headgate.broker.stream import BrokerStream
 from headgate.scan.fetch import CpuTime
 
@@ -46,6 +48,7 @@ class Environment:
     `cpu_ns` gives the processor time of the calling thread. `wake` asks for a turn of the part. `find` gives an open
     stream by its name. `watch` has the broker look after a stream: messages of other writers, and its own writer once
     it is unused. `know_ids` says whether the message ids of a stream, by which duplicates are found, are known.
+    `observer` is told of each batch, if there is one.
     """
 
     root: Path
@@ -56,3 +59,8 @@ class Environment:
     find: Callable[[str], BrokerStream | None]
     watch: Callable[[BrokerStream], None]
     know_ids: Callable[[BrokerStream], bool]
+    observer: BatchObserver | None = None
+
+    def delivered_of(self, stream: BrokerStream) -> Delivered | None:
+        """The observer's call for batches of copies of one stream."""
+        return None if self.observer is None else functools.partial(self.observer.delivered, stream.name)

@@ -312,6 +312,7 @@ class Session:
         parts = self._parts
         self._consumers[consumer] = stream
         consumer.when_lost(functools.partial(self._lost, stream))
+        consumer.observer = parts.environment.observer
         parts.counters.consumers_opened += 1
         parts.environment.watch(stream)
         name = options.name if options.single_active else None

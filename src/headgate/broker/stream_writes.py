@@ -8,6 +8,7 @@ from typing import Protocol
 
 from headgate.broker.environment import RunInWorker
 from headgate.broker.message_id_read import ReadIds
+from headgate.broker.observer import BatchObserver
 from headgate.broker.publishers import Queued
 from headgate.broker.stream import BrokerStream
 from headgate.broker.turns import Turns
@@ -42,12 +43,14 @@ class StreamWrites:
         now_ms: Callable[[], int],
         wake: Callable[[], None],
         watch: Callable[[BrokerStream], None],
+        observer: BatchObserver | None = None,
     ) -> None:
         """`worker` runs jobs that take long: appends only where a confirm waits for the disk."""
         self._worker = worker
         self._waits_for_disk = waits_for_disk
         self._now_ms = now_ms
         self._watch = watch
+        self._observer = observer
         self._is_stopping = False
         self.turns: Turns[BrokerStream] = Turns(wake)
         """The streams with published messages that are not written."""
@@ -89,7 +92,7 @@ class StreamWrites:
     def _write(self, stream: BrokerStream) -> None:
         if stream.is_writing or (stream.recent_ids is not None and not self.know_ids(stream)):
             return
-        job = WriteJob.begin(stream, now_ms=self._now_ms())
+        job = WriteJob.begin(stream, now_ms=self._now_ms(), observer=self._observer)
         if job is None:
             return
         self._watch(stream)

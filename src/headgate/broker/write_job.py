@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headgate.arrays import total
 from headgate.broker.filter_values import fill_from_source
+from headgate.broker.observer import BatchObserver, queued_parts
 from headgate.broker.publishers import Queued
 from headgate.broker.stream import BrokerStream
 from headgate.errors import (
@@ -54,6 +55,7 @@ class WriteJob:
         "_has_ended",
         "_ids",
         "_now_ms",
+        "_observer",
         "_run_of",
         "_runs",
         "_stream",
@@ -63,9 +65,17 @@ class WriteJob:
     )
 
     def __init__(
-        self, stream: BrokerStream, writer: Writer, batches: Sequence[Queued], ids: NewIds | None, *, now_ms: int
+        self,
+        stream: BrokerStream,
+        writer: Writer,
+        batches: Sequence[Queued],
+        ids: NewIds | None,
+        *,
+        now_ms: int,
+        observer: BatchObserver | None,
     ) -> None:
         self._stream = stream
+        self._observer = observer
         self._ids = ids
         self._writer = writer
         self._batches = batches
@@ -77,7 +87,7 @@ class WriteJob:
         self._has_ended = False
 
     @staticmethod
-    def begin(stream: BrokerStream, *, now_ms: int) -> WriteJob | None:
+    def begin(stream: BrokerStream, *, now_ms: int, observer: BatchObserver | None) -> WriteJob | None:
         """Take the queued batches; None if nothing is left to write. Duplicates are confirmed, bad batches refused."""
         queue, stream.queue = stream.queue, []
         try:
@@ -85,6 +95,8 @@ class WriteJob:
         except (BrokerError, LogError) as error:
             stream.counters.write_errors += 1
             refuse(stream, queue, error)
+            if observer is not None:
+                _observe(observer, stream, queue, began_ms=now_ms, error=error)
             return None
         if stream.refused.unchecked:
             stream.refused.check(writer.last_sequence)
@@ -92,7 +104,7 @@ class WriteJob:
             stream.hand_offsets_to_writer()
         ids = None if stream.recent_ids is None else stream.recent_ids.about_to_write(now_ms)
         batches = _prepared(stream, writer, queue, ids)
-        return WriteJob(stream, writer, batches, ids, now_ms=now_ms) if batches else None
+        return WriteJob(stream, writer, batches, ids, now_ms=now_ms, observer=observer) if batches else None
 
     def run(self) -> None:
         """Build and append the chunks. `finish` reports errors of storage, and refuses all batches after any other."""
@@ -124,6 +136,8 @@ class WriteJob:
             self._tell()
         else:
             self._tell_error(self._error)
+        if self._observer is not None and self._has_ended:
+            _observe(self._observer, self._stream, self._batches, began_ms=self._now_ms, error=self._error)
 
     def _tell(self) -> None:
         """Count the written entries, wake readers, confirm."""
@@ -193,6 +207,18 @@ class WriteJob:
             # Entries that could not be taken back are there for readers, though unconfirmed.
             with contextlib.suppress(LogError):  # it is in the log, and readers come to it
                 stream.refresh()
+
+
+def _observe(
+    observer: BatchObserver,
+    stream: BrokerStream,
+    batches: Sequence[Queued],
+    *,
+    began_ms: int,
+    error: HeadgateError | None,
+) -> None:
+    count = sum(total(queued.entries.record_counts) for queued in batches)
+    observer.published(stream.name, count, queued_parts(batches), began_ms=began_ms, error=error)
 
 
 def refuse(stream: BrokerStream, batches: Sequence[Queued], error: HeadgateError) -> None:

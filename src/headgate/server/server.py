@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.broker import AuditSettings, Broker, BrokerSettings, EntityDeclaration, GroupStart, TopicCreation
+from headgate.broker import (
+    AuditSettings,
+    BatchObserver,
+    Broker,
+    BrokerSettings,
+    EntityDeclaration,
+    GroupStart,
+    TopicCreation,
+)
 from headgate.clock import Clock, SystemClock
 from headgate.derived.match_index import IndexSettings
 from headgate.errors import ConfigError, StreamLockedError
@@ -278,7 +286,16 @@ class Server:
             run_in_background=self._event_loop.run_in_background,
             run_in_storage=self._event_loop.run_in_storage,
             run_transfer=self._event_loop.run_transfer,
+            observer=self._observer(),
         )
+
+    def _observer(self) -> BatchObserver | None:
+        """What makes spans of batches. Raises ConfigError if it is asked for without OpenTelemetry."""
+        if not self._settings.tracing.enabled:
+            return None
+        from headgate.server.tracing import BatchTracing
+
+        return BatchTracing(links=self._settings.tracing.links)
 
     def _make_context(self, broker: Broker) -> ServerContext:
         connections = Connections()

@@ -201,6 +201,16 @@ class Spark(_Table, frozen=True):
     offered. Needs `headgate[spark]`."""
 
 
+class Tracing(_Table, frozen=True):
+    """Spans of batches for OpenTelemetry ([how](../howto/trace-with-opentelemetry.md)). Needs `headgate[otel]`."""
+
+    enabled: bool = False
+    """Whether there is a span for each batch that is published or delivered. The variables `OTEL_…` say where spans go,
+    and which are kept."""
+    links: Count = 16
+    """At most so many links in a span, to sampled contexts of its messages; OpenTelemetry keeps 128."""
+
+
 class Filters(_Table, frozen=True):
     """How filters of clients are treated."""
 
@@ -426,6 +436,7 @@ class ServerSettings(_Table, frozen=True):
     columns: Columns = Columns()
     lookup: Lookup = Lookup()
     spark: Spark = Spark()
+    tracing: Tracing = Tracing()
     filters: Filters = Filters()
     servicebus: ServiceBus = ServiceBus()
     rocketmq: RocketMq = RocketMq()

@@ -53,7 +53,13 @@ class StreamGroups:
 
     def __init__(self, stream: BrokerStream, ledger: Ledger, calls: GroupCalls, environment: Environment) -> None:
         self.stream = stream
-        self.consumption = Consumption(ledger, lambda: calls.touch(self), stream.guarded, environment.workers.commits)
+        self.consumption = Consumption(
+            ledger,
+            lambda: calls.touch(self),
+            stream.guarded,
+            environment.workers.commits,
+            environment.delivered_of(stream),
+        )
         self._calls = calls
         self._environment = environment
         self._now_ms = environment.now_ms

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from headgate.broker.delivery.mover import Mover
 from headgate.broker.environment import RunInWorker
+from headgate.broker.observer import Delivered
 from headgate.errors import HeadgateError, LogError
 from headgate.ledger import Expired, Ledger, LedgerWrite, View
 
@@ -71,11 +72,13 @@ class Consumption:
         touch: Callable[[], None],
         guarded: Callable[[], AbstractContextManager[None]],
         worker: RunInWorker | None,
+        delivered: Delivered | None = None,
     ) -> None:
         """`guarded` is the context for reading files of messages; see `BrokerStream.guarded`.
 
-        A `worker` makes the commits, if there is one.
+        A `worker` makes the commits, if there is one. `delivered` is told of each batch that is given out.
         """
+        self.delivered = delivered
         self.ledger = ledger
         self.touch = touch
         self.guarded = guarded

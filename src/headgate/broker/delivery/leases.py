@@ -20,6 +20,7 @@ from headgate.broker.delivery.consumption import Consumption, Settled, ViewDispa
 from headgate.broker.delivery.copies import GivenCopies, ReadCopies
 from headgate.broker.delivery.moves import Movement, with_note
 from headgate.broker.delivery.sources import CopySource
+from headgate.broker.observer import message_parts
 from headgate.errors import LogError, PreconditionFailedError
 from headgate.ledger import Expired, Tokens, View
 from headgate.message import EncodedMessages
@@ -180,6 +181,8 @@ class Leases(ViewDispatcher, Generic[Receiver]):
         size_bytes = total(given.read.messages.lengths)
         self.counters.delivered += len(given.attempts)
         self.counters.delivered_bytes += size_bytes
+        if self._consumption.delivered is not None:
+            self._consumption.delivered(self.name, len(given.attempts), message_parts(given.read.messages))
         return size_bytes
 
     # settling

@@ -52,6 +52,7 @@ class Subqueue:
         self._touched = touched
         self._guarded = topic.guarded
         self._commits = environment.workers.commits
+        self._delivered = environment.delivered_of(topic)
         self._writer: Writer | None = None
         self._consumption: Consumption | None = None
         self._dispatcher: DeadLetterDispatcher | DeferredDispatcher | None = None
@@ -135,7 +136,9 @@ class Subqueue:
         """A new dispatcher, with the files that it needs; after an error some of them are open."""
         stream = self._stream()
         ledger = self._storage.ledger(stream, now_ms=now_ms)
-        self._consumption = Consumption(ledger, lambda: self._touched(self), self._guarded, self._commits)
+        self._consumption = Consumption(
+            ledger, lambda: self._touched(self), self._guarded, self._commits, self._delivered
+        )
         self._reader = MessageReader(stream)
         self._next_offset = read_tail(stream).next_offset
         source = StreamSource(stream, self._reader, lambda: self._next_offset)

@@ -66,7 +66,9 @@ class BrokerTopic:
     ) -> None:
         self.stream = stream
         self.counters = TopicCounters()
-        self.consumption = Consumption(ledger, environment.wake, stream.guarded, environment.workers.commits)
+        self.consumption = Consumption(
+            ledger, environment.wake, stream.guarded, environment.workers.commits, environment.delivered_of(stream)
+        )
         self._environment = environment
         self._now_ms = environment.now_ms
         self._touch = environment.wake

@@ -20,7 +20,7 @@ from headgate.derived.match_index import FilterRegistry, IndexSettings
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification
 from headgate.log.format import FILE_HEAD_BYTES
-from headgate.server import http_server, listings
+from headgate.server import listings, mixed_listener
 from headgate.server.api import messages, why
 from headgate.server.http import application
 from headgate.server.http.access import LOGINS_PER_ADDRESS
@@ -330,7 +330,7 @@ def test_silent_connections_stand_in_nobodys_way(tmp_path: Path) -> None:
     more = 10
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(running_server(tmp_path, handlers={}, timeouts={"handshake_s": 600.0}))
-        silent = [stack.enter_context(connected(running)) for _ in range(http_server.CONNECTIONS + more)]
+        silent = [stack.enter_context(connected(running)) for _ in range(mixed_listener.CONNECTIONS + more)]
         assert request(running, "/health/live") == (200, "live\n")
         for client in silent[: more + 1]:
             assert until_closed(client) == b""

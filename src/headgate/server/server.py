@@ -37,8 +37,7 @@ from headgate.server.definitions import apply_definitions, declare_entities, dec
 from headgate.server.derived_builder import DerivedBuilder
 from headgate.server.event_loop import EventLoop
 from headgate.server.history import INTERVAL_S, History
-from headgate.server.http import Access, Group, application
-from headgate.server.http_server import HttpServer
+from headgate.server.http import Access, Group, HttpListener, application
 from headgate.server.listener_watch import Listener
 from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, open_listeners, protocol_of, tls_context
 from headgate.server.rocketmq.message_ids import message_ids
@@ -92,7 +91,7 @@ class Server:
         self._event_loop = EventLoop(asyncio.get_running_loop())
         self._acceptor = Acceptor(self._event_loop)
         self._lock: StreamLock | None = None
-        self._http: list[HttpServer] = []
+        self._http: list[HttpListener] = []
         self._grpc: Servicer | None = None
         self._derived_builder: DerivedBuilder | None = None
         self.context: ServerContext
@@ -240,7 +239,7 @@ class Server:
                 return amqp()
             return refused(data, name, self.ports, Spoken.HTTP)
 
-        http = HttpServer(
+        http = HttpListener(
             administration_site(self.context)
             if is_servicebus
             else application(self.context, self._access, self.api_groups),

@@ -1,4 +1,4 @@
-"""The HTTP API as declared endpoints: from their declarations come routes, the OpenAPI document and the reference.
+"""HTTP: its listeners, and the API as declared endpoints, which give routes, the OpenAPI document and the reference.
 
     Endpoint, Group                     what can be asked for below `/api`, as data
     Call, Answer, stored, EventStream   one request to an endpoint, decoded, and its answer
@@ -9,6 +9,8 @@
     Access, Identity                    the users of requests, by password, token or session
     Router                              finds the endpoint of a method and a path; also for commands that work on files
     openapi_document                    the OpenAPI document of groups
+    HttpListener                        one listener at a socket: connections with a time limit, plain or with TLS
+    peer_of, body_of                    who sends a request, and its body
     application                         the application of one listener: console, health, metrics, endpoints
 
 Hidden: sessions of browsers (`sessions`), errors as problem details (`problem`).
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
         described,
         stored,
     )
+    from headgate.server.http.listener import HttpListener
     from headgate.server.http.openapi import openapi_document
     from headgate.server.http.problem import Problem, RequestRefusedError, problem_of
+    from headgate.server.http.requests import body_of, peer_of
     from headgate.server.http.router import Router
     from headgate.server.http.site import application
 else:

@@ -23,8 +23,8 @@ from headgate.server.connections import is_name_of_this_machine
 from headgate.server.context import ServerContext
 from headgate.server.event_loop import EventLoop
 from headgate.server.http.problem import RequestRefusedError
+from headgate.server.http.requests import peer_of
 from headgate.server.http.sessions import Sessions
-from headgate.server.http_server import peer_of
 from headgate.server.transport import Peer
 
 _REALM = {"WWW-Authenticate": 'Basic realm="Headgate"'}

@@ -19,8 +19,8 @@ from headgate.server.http.access import Access, Identity
 from headgate.server.http.endpoint import Answer, Call, Endpoint, EventStream, Group
 from headgate.server.http.openapi import document_endpoint
 from headgate.server.http.problem import MEDIA_TYPE, Problem, RequestRefusedError, problem_of
+from headgate.server.http.requests import body_of, peer_of
 from headgate.server.http.router import Router
-from headgate.server.http_server import body_of, peer_of
 
 REQUESTS = 64
 """Limit: requests of users under `/api` at a time; logins have a limit of their own."""

@@ -58,7 +58,7 @@ from headgate.protocols.servicebus import (
     told_rule_description,
 )
 from headgate.server.context import ServerContext
-from headgate.server.http_server import body_of, peer_of
+from headgate.server.http import body_of, peer_of
 from headgate.server.listings import damaged_lines
 from headgate.server.servicebus.access import RequestAccess
 from headgate.server.servicebus.descriptions import rule_definition, rule_description

@@ -11,7 +11,6 @@ from typing import cast
 
 import h11
 import uvicorn
-from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -19,7 +18,6 @@ from headgate.server.connection import Connection
 from headgate.server.connections import ip_address
 from headgate.server.listener_watch import is_listening
 from headgate.server.mixed_listener import CONNECTIONS, MixedListener
-from headgate.server.transport import Peer
 from headgate.server.websocket import Upper, WebSocketTransport, answer_handshake, hand_up
 
 _GRACE_S = 2
@@ -153,7 +151,7 @@ class _HttpConnection(H11Protocol):
             self.transport.abort()
 
 
-class HttpServer:
+class HttpListener:
     """One listener of HTTP, from `start` to `stop`.
 
     Without `encryption` it is plain; with it, TLS is optional for clients, unless `make_plain` makes another protocol
@@ -248,26 +246,3 @@ class HttpServer:
 
 def _is_serving(server: asyncio.Server | MixedListener) -> bool:
     return server.is_accepting if isinstance(server, MixedListener) else server.is_serving()
-
-
-def peer_of(request: Request) -> Peer:
-    """The peer that a request comes from."""
-    client = request.client
-    if client is None:
-        return Peer("", 0, is_loopback=False)
-    try:
-        address = ip_address(client.host)
-    except ValueError:
-        # A proxy gave the client's address in another form.
-        return Peer(client.host, client.port, is_loopback=False)
-    return Peer(str(address), client.port, is_loopback=address.is_loopback)
-
-
-async def body_of(request: Request, most_bytes: int) -> bytes | None:
-    """The body of a request; None for a longer one. Raises ClientDisconnect of starlette."""
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > most_bytes:
-            return None
-    return data

@@ -67,7 +67,7 @@ def test_a_module_is_missing_with_those_whose_shared_functions_it_calls() -> Non
     assert set(precompile.missing([KERNEL_MODULE])) == {
         KERNEL_MODULE,
         "headgate.evaluate.operations.kernel",
-        *(f"headgate.evaluate.values.{family}.kernel" for family in ("amqp", "rocketmq", "servicebus")),
+        *(f"headgate.evaluate.values.{family}.kernel" for family in ("amqp", "cesql", "rocketmq", "servicebus")),
     }
     assert precompile.missing([CHECKSUM]) == [CHECKSUM]
 

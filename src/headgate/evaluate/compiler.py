@@ -42,6 +42,10 @@ _OPERATIONS: dict[enum.Enum, int] = {
 }
 """`layout.py` names operations as the tree does."""
 _WITHOUT_ERRORS = (t.ValueRules.RABBITMQ, t.ValueRules.CORRELATION)
+_SIDES_DIFFER = (layout.RULES_ROCKETMQ, layout.RULES_CESQL)
+"""Families whose comparisons ask which operand is on which side."""
+_ALL_MEMBERS = (t.ValueRules.CESQL,)
+"""Rules by which IN evaluates all its members."""
 _Outcome: TypeAlias = tuple[int, int, int]
 """The wanted outcome, where to go on if it occurs, and where if not."""
 
@@ -90,8 +94,10 @@ class Compiler(Assembler):
         return not any(isinstance(node, t.Field) and node.reference.section is Section.FOOTER for node in t.walk(tree))
 
     def _fill_slots(self, tree: t.Node) -> None:
+        # Events in bodies are left to the reference.
+        in_body = {id(node.member) for node in t.walk(tree) if isinstance(node, t.Attribute)}
         for node in t.walk(tree):
-            if isinstance(node, t.Field):
+            if isinstance(node, t.Field) and id(node) not in in_body:
                 self.slot(self._stored(node.reference))
 
     def _stored(self, reference: FieldReference) -> FieldReference:
@@ -240,6 +246,12 @@ class Compiler(Assembler):
                 return self._unary(layout.COMPARE_SPECIAL, operand, outcome, *asked_for, family=layout.RULES_AMQP)
             case t.HasSimple(operand=t.Field(reference=reference)) if reference.key is not None:
                 return self._unary(layout.IS_SIMPLE, node.operand, outcome)
+            case t.Exists(operand=t.Attribute() as attribute):
+                return self.emit(layout.HAS_ATTRIBUTE, *outcome, *self._slots_of(attribute), family=layout.RULES_CESQL)
+            case t.Apply(function="BOOL", arguments=(operand,)):
+                return self._unary(layout.TRUTH, operand, outcome, family=layout.RULES_CESQL)
+            case t.Attribute() | t.Apply(function="INT"):
+                return self._unary(layout.TRUTH, node, outcome)
             case t.Constant() | t.Field() | t.Now() | t.Arithmetic() | t.Sign() | t.Call() | t.Concatenate():
                 return self._unary(layout.TRUTH, node, outcome)
             case _:
@@ -254,8 +266,7 @@ class Compiler(Assembler):
 
     def _comparison(self, node: t.Compare, outcome: _Outcome) -> int:
         left, right, operator, family = node.left, node.right, node.operator, FAMILIES[node.rules]
-        # RocketMQ asks which side is NULL.
-        if isinstance(left, t.Constant) and not isinstance(right, t.Constant) and family != layout.RULES_ROCKETMQ:
+        if isinstance(left, t.Constant) and not isinstance(right, t.Constant) and family not in _SIDES_DIFFER:
             left, right, operator = right, left, operator.mirrored
         orders = _ORDERS[operator]
         register = self.register_for(left)
@@ -299,7 +310,8 @@ class Compiler(Assembler):
             count = 1 - len(bounds) if bounds else len(texts)
             entry = self.emit(layout.AMONG_BYTES, *outcome, register, self.table(rows), count, family=family)
         else:
-            if _may_fail(node) and not all(isinstance(member, t.Constant | t.Field) for member in members):
+            are_plain = all(isinstance(member, t.Constant | t.Field) for member in members)
+            if _may_fail(node) and not are_plain and node.rules not in _ALL_MEMBERS:
                 # Members are evaluated as far as they are needed.
                 raise NotCompiledError
             others = [self.register_for(member) for member in members]
@@ -369,6 +381,13 @@ class Compiler(Assembler):
                 entry = self.value(operand, source, entry)
             case t.Call():
                 entry = self._call(node, register, then)
+            case t.Attribute():
+                slots = self._slots_of(node)
+                entry = self.emit(layout.ATTRIBUTE, 0, then, register, *slots, family=layout.RULES_CESQL)
+            case t.Apply(function="INT", arguments=(argument,)):
+                source = self.register_for(argument)
+                entry = self.emit(layout.CAST_INTEGER, 0, then, register, source, family=layout.RULES_CESQL)
+                entry = self.value(argument, source, entry)
             case t.Concatenate(left=left, right=right):
                 first, second = self.register_for(left), self.register_for(right)
                 operands = (first, second, 0, self.scratch(layout.SCRATCH_REGISTERS))
@@ -390,6 +409,12 @@ class Compiler(Assembler):
                     entry = self._predicate(positive, layout.STORE, then, register)
         self.depth -= 1
         return entry
+
+    def _slots_of(self, attribute: t.Attribute) -> tuple[int, int, int]:
+        """The slots of the content type and of the two fields of an attribute, which may be one."""
+        places = [field for field in (attribute.content_type, *attribute.fields) if isinstance(field, t.Field)]
+        content_type, first, second = (self.slots[each.reference] for each in (*places, places[-1])[:3])
+        return content_type, first, second
 
     def _field(self, reference: FieldReference, register: int, then: int) -> int:
         """Code that follows the references of a field, or puts its default in place; none if its slot has the value."""
@@ -469,7 +494,8 @@ def _positive(node: t.Node) -> tuple[t.Node, bool]:
 def _may_fail(node: t.Node) -> bool:
     """Whether evaluating the node may be an error in its language."""
     return any(
-        isinstance(part, t.Compare | t.In | t.Like | t.Arithmetic | t.Sign) and part.rules not in _WITHOUT_ERRORS
+        isinstance(part, t.Attribute | t.Apply)
+        or (isinstance(part, t.Compare | t.In | t.Like | t.Arithmetic | t.Sign) and part.rules not in _WITHOUT_ERRORS)
         for part in t.walk(node)
     )
 

@@ -47,12 +47,25 @@ _SERVICE_BUS = {
     AmqpType.NULL: layout.NULL,
 }
 
+# Floats and characters are no attributes; other languages see a value in them, so of equal keys they count.
+_CESQL = {
+    **dict.fromkeys(INTEGERS, layout.INTEGER),
+    **dict.fromkeys((AmqpType.FLOAT, AmqpType.DOUBLE, AmqpType.CHAR), layout.NULL),
+    **dict.fromkeys((AmqpType.STRING, AmqpType.SYMBOL), layout.BYTES),
+    AmqpType.TIMESTAMP: layout.TIMESTAMP,
+    AmqpType.UUID: layout.UUID,
+    AmqpType.BINARY: layout.BINARY,
+    AmqpType.BOOLEAN: layout.BOOLEAN,
+    AmqpType.NULL: layout.NULL,
+}
+
 FAMILIES: Mapping[Rules, int] = {
     ValueRules.RABBITMQ: layout.RULES_RABBITMQ,
     ValueRules.ROCKETMQ: layout.RULES_ROCKETMQ,
     ValueRules.ROCKETMQ_MAP: layout.RULES_ROCKETMQ,
     ValueRules.SERVICE_BUS: layout.RULES_SERVICE_BUS,
     ValueRules.CORRELATION: layout.RULES_CORRELATION,
+    ValueRules.CESQL: layout.RULES_CESQL,
 }
 """The family of operations that decides by given rules."""
 
@@ -74,6 +87,7 @@ KINDS: Mapping[Rules, bytes] = {
     ValueRules.ROCKETMQ_MAP: _table(_ROCKETMQ, empty=layout.BYTES, not_finite=layout.OPEN),
     ValueRules.SERVICE_BUS: _SERVICE_BUS_TABLE,
     ValueRules.CORRELATION: _SERVICE_BUS_TABLE,
+    ValueRules.CESQL: _table(_CESQL, empty=layout.BYTES, not_finite=layout.VALUELESS),
 }
 """256 bytes each, laid out as `layout.py` says; languages of one table may share a program."""
 

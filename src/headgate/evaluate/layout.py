@@ -130,7 +130,8 @@ RULES_ROCKETMQ = 1
 RULES_SERVICE_BUS = 2
 RULES_CORRELATION = 3
 RULES_AMQP = 4  # operations that only the dialect amqp has; all else there is RULES_RABBITMQ
-FAMILIES = 5  # their number; the kernel has operations for no other
+RULES_CESQL = 5
+FAMILIES = 6  # their number; the kernel has operations for no other
 
 # Where the program ends: -1 less the verdict.
 END_FALSE = -1
@@ -158,6 +159,7 @@ CONTAINS = 32  # A register, B text in the pool, C its length, D 1 if negated
 STARTS_WITH = 33
 ENDS_WITH = 34
 CAST_BOOLEAN = 35  # A register
+HAS_ATTRIBUTE = 37  # A register of the content type, B and C of the fields of an attribute; all slots
 COMPARE_SPECIAL = 36  # A register of a slot or of FOLLOW, B one of the numbers below, C accepted orders
 
 # Value operations: A, B registers, result in the register OTHERWISE, next instruction ON_WANTED: when done they are
@@ -182,6 +184,8 @@ RIGHT = 143
 SUBSTRING = 144  # A text, B start, C count or -1
 DATE = 145  # A text
 CONCATENATE = 146  # A, B texts, D scratch
+ATTRIBUTE = 147  # A, B, C as of HAS_ATTRIBUTE
+CAST_INTEGER = 148  # A only
 
 # Numbers of COMPARE_SPECIAL.
 INFINITY = 0

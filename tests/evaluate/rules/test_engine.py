@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import amqp_strategies
+import cesql_strategies
 import kernel_strategies
 import rocketmq_strategies
 from examples import examples
@@ -125,6 +126,7 @@ any_filters = (
         st.tuples(amqp_strategies.amqp_expressions, st.just("amqp")),
         st.tuples(rocketmq_strategies.expressions, st.just("rocketmq")),
         st.tuples(kernel_strategies.servicebus_expressions, st.just("servicebus")),
+        st.tuples(cesql_strategies.expressions, st.just("cesql")),
     )
     .map(lambda given_text: parsed(*given_text))
     .filter(lambda given_filter: given_filter is not None)
@@ -144,6 +146,7 @@ any_messages = st.one_of(
     kernel_strategies.rocketmq_messages,
     kernel_strategies.servicebus_messages,
     amqp_strategies.amqp_messages(),
+    cesql_strategies.messages(),
 )
 
 

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cesql_strategies
 import kernel_strategies
 import rocketmq_strategies
+from cesql_events import binary_event
 from examples import examples
 from headgate.errors import ConfigError, FilterError
 from headgate.evaluate.filter import Filter
@@ -82,6 +84,18 @@ def test_kernel_and_oracle_agree_on_filters_of_service_bus(text: str, messages: 
     check(text, "servicebus", messages)
 
 
+@given(cesql_strategies.expressions, st.lists(cesql_strategies.messages(), min_size=1, max_size=4))
+def test_kernel_and_oracle_agree_on_filters_of_events(text: str, messages: list[bytes]) -> None:
+    check(text, "cesql", messages)
+
+
+@pytest.mark.long
+@examples(10)
+@given(cesql_strategies.expressions, st.lists(cesql_strategies.messages(), min_size=1, max_size=4))
+def test_kernel_and_oracle_agree_on_many_more_filters_of_events(text: str, messages: list[bytes]) -> None:
+    check(text, "cesql", messages)
+
+
 @pytest.mark.long
 @examples(10)
 @given(rocketmq_strategies.expressions, st.lists(kernel_strategies.rocketmq_messages, min_size=1, max_size=4))
@@ -111,6 +125,18 @@ def test_few_rows_of_the_recorded_expressions_of_rocketmq_are_left_open() -> Non
     left_open = [open_rows(tree, messages) for tree in trees if tree is not None]
     assert len(left_open) > 450
     assert sum(left_open) < 0.01 * len(messages) * len(left_open)
+
+
+def test_few_of_our_cases_of_events_are_left_open() -> None:
+    cases = [row for row in rows("own/cesql_kit.jsonl") if row.get("error") not in ("parse", "missingFunction")]
+    without_functions = [row for row in cases if not row["id"].startswith(("string", "integer", "casting"))]
+    left_open = [
+        row["id"]
+        for row in without_functions
+        if open_rows(Filter.parse(row["expression"], "cesql").tree, [binary_event(row["event"]).encode()])
+    ]
+    assert len(without_functions) > 190
+    assert len(left_open) < 10, left_open
 
 
 SIMPLE = ("string", "int", "long", "double", "bool", "null")

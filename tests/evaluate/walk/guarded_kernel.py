@@ -44,6 +44,10 @@ SERVICE_BUS_FILTERS = (
     "N = 5 OR S LIKE '%b_%' OR Price * 2 > 1 OR sys.PartitionKey = 'k' OR [A KEY THAT IS LONGER THAN EIGHT BYTES] = S",
     "sys.MessageId IS NULL OR sys.TimeToLive IS NULL OR sys.ExpiresAtUtc IS NULL OR s > 'ab' OR n IN (1, 'a', region)",
 )
+CESQL_FILTERS = (
+    "n = 5 OR n AND TRUE OR n LIKE '%b_%' OR EXISTS s OR n IN (1, TRUE, 'a') OR INT(n) + 1 > 2 OR n = '21474836480'",
+    "datacontenttype = 'a' OR n < s",
+)
 ACTIONS = (
     "SET n = N + 1; SET new = S + '/' + Price; REMOVE [A KEY THAT IS LONGER THAN EIGHT BYTES]; SET k = newid()",
     "SET copy = s; SET n = 5; SET sys.PartitionKey = 'k'; SET sys.To = sys.MessageId; REMOVE sys.TimeToLive; REMOVE s",
@@ -137,9 +141,13 @@ def hostile_messages() -> Iterator[bytes]:
             + b"a key that is longer than eight bytes"[:length]
         )
     for text in NUMBERS:
-        for key in (b"n", b"N", b"s"):
+        for key in (b"n", b"N", b"s", b"cloudEvents_n", b"cloudEvents:n"):
             value = b"\xa1" + bytes([len(key)]) + key + b"\xa1" + bytes([len(text)]) + text
             yield b"\x00\x53\x74\xc1" + bytes([len(value) + 1, 2]) + value
+    for media_type in (b"application/cloudevent", b"application/cloudevents", b"a" * 23, b"a" * 15):
+        for count in (7, 8):
+            value = b"\x40" * 6 + b"\xa3" + bytes([len(media_type)]) + media_type
+            yield b"\x00\x53\x73\xc0" + bytes([len(value) + 1, count]) + value
     for described in (
         b"\xa3\x11com.microsoft:uri\xa1\x01k",
         b"\xb3\x00\x00\x00\x11com.microsoft:uri\xb1\x00\x00\x00\x00",
@@ -164,7 +172,7 @@ def main(vectors: list[str], changes: int) -> None:
     if load("headgate.evaluate.kernel") is None or load("headgate.evaluate.edits.kernel") is None:
         sys.exit("kernels cannot be compiled here")
     texts = [("rocketmq", text) for text in ROCKETMQ_FILTERS] + [("servicebus", text) for text in SERVICE_BUS_FILTERS]
-    texts += [("amqp", text) for text in AMQP_FILTERS + FILTERS]
+    texts += [("amqp", text) for text in AMQP_FILTERS + FILTERS] + [("cesql", text) for text in CESQL_FILTERS]
     programs = [compile_program(bind(parse(text, dialect), dialect, text)) for dialect, text in texts]
     edits = [program for text in ACTIONS for program in Action.parse(text).programs("r")]
     lines = [line for path in vectors for line in Path(path).read_text().splitlines()]

@@ -1,7 +1,7 @@
 """The operations without a short way in the interpreter: compiled once, linked into every kernel that interprets.
 
-What is common to all languages is here; the rest goes to a family of values (`values/amqp`, `values/rocketmq`,
-`values/servicebus`).
+What is common to all languages is here; the rest goes to a family of values (`values/amqp`, `values/cesql`,
+`values/rocketmq`, `values/servicebus`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from headgate.evaluate import layout
 from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.values.amqp.kernel import amqp_predicate, amqp_value
+from headgate.evaluate.values.cesql.kernel import cesql_predicate, cesql_value
 from headgate.evaluate.values.kernel import (
     among,
     arithmetic,
@@ -95,6 +96,8 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
         result = registers + load_i64(at + layout.OTHERWISE)
         if family == layout.RULES_AMQP:
             return amqp_value(operation, at, program, registers, pool)
+        if family == layout.RULES_CESQL:
+            return cesql_value(operation, at, register, registers)
         if family == layout.RULES_ROCKETMQ:
             return rocketmq_negate(register, result)
         if operation < layout.NEGATE:
@@ -103,6 +106,8 @@ def _foreign(operation: int, at: int, register: int, program: int, registers: in
         return servicebus_signed(operation, register, result)
     if family == layout.RULES_ROCKETMQ:
         return rocketmq_predicate(operation, at, register, registers, pool)
+    if family == layout.RULES_CESQL:
+        return cesql_predicate(operation, at, register, program, registers, pool)
     if family == layout.RULES_CORRELATION:
         return correlation_predicate(operation, at, register, registers, pool)
     if family == layout.RULES_AMQP:

@@ -1,0 +1,1 @@
+"""The operators of CloudEvents SQL as the kernel decides them (`kernel.py`); imported by the kernel only."""

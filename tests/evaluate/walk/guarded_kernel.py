@@ -178,7 +178,7 @@ def main(vectors: list[str], changes: int) -> None:
     lines = [line for path in vectors for line in Path(path).read_text().splitlines()]
     stored = [bytes.fromhex(json.loads(line)["encoded_hex"]) for line in lines]
     buffer = GuardedBuffer(4, 256)
-    recorded = [message for message in stored if len(message) < buffer.size - 128]
+    recorded = [message for message in stored if 0 < len(message) < buffer.size - 128]
     looked_at = 0
     cases = itertools.chain(
         ((message, around) for message in hostile_messages() for around in AROUND),

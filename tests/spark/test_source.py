@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from cesql_events import binary_event, structured_event
 from headgate.errors import OffsetOutOfRangeError
 from headgate.evaluate.filter import Filter
 from headgate.log import Stream, StreamArguments
@@ -274,3 +276,13 @@ def test_a_segment_that_retention_deletes_while_it_is_read_is_an_error_or_is_pas
         [batch for part in planned[0] for batch in readers[0].read(part)]
     rest = [batch for part in planned[1] for batch in readers[1].read(part)]
     assert [n for batch in rest for n in batch.column("offset").to_pylist()] == list(range(second.first_chunk_id, 200))
+
+
+def test_events_are_filtered_in_cloudevents_sql(spark: SparkSession, root: Path) -> None:
+    attributes = [{"specversion": "1.0", "id": str(n), "type": "order.paid" if n % 3 else "bill"} for n in range(20)]
+    modes = (binary_event, functools.partial(binary_event, prefix="cloudEvents:"), structured_event)
+    messages = [modes[n % 4 % 3](each).encode() for n, each in enumerate(attributes)]
+    write_stream(root, "events", [*messages, order(20)])
+    text = "type LIKE 'order.%' AND INT(id) % 2 = 0"
+    expected = [n for n in range(20) if n % 3 and n % 2 == 0]
+    assert offsets(read(spark, root, "events", filter=text, dialect="cesql")) == expected

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cesql_events import binary_event
 from headgate.errors import MessageError
 from headgate.evaluate import Filter
 from headgate.evaluate.rules import RuleSet
@@ -122,6 +123,17 @@ def test_rules_of_one_subscription_may_be_in_different_languages() -> None:
     copies = route(Router(Topic("t", (Subscription("s", rules),)), stream="t"), RED, BLUE)
     assert [row for row, _, _ in seen(copies)] == [0, 1]
     assert [counter.matched for counter in copies.counters] == [1, 1, 1, 0]
+
+
+def test_a_rule_in_cloudevents_sql_fails_where_an_attribute_is_missing() -> None:
+    rules = (
+        Rule("paid", "type = 'paid'", "SET seen = 1", dialect="cesql"),
+        Rule("any", "EXISTS specversion", dialect="cesql"),
+    )
+    event = binary_event({"specversion": "1.0", "type": "paid"})
+    copies = route(Router(Topic("t", (Subscription("s", rules),)), stream="t"), event, RED)
+    assert [(row, rule) for row, rule, _ in seen(copies)] == [(0, 0), (0, 1)]
+    assert [(counter.matched, counter.errors) for counter in copies.counters] == [(1, 1), (1, 0)]
 
 
 def test_a_failing_rule_disturbs_no_other_and_gives_no_copy() -> None:

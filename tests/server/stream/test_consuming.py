@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cesql_events import binary_event, structured_event
 from headgate import Message
 from headgate.log import Stream, Writer
 from headgate.log.entries import SimpleEntry
@@ -125,6 +126,15 @@ def test_an_sql_filter_may_be_of_another_language(peer: StreamPeer, stream: str)
     properties = {"x-headgate-sql": "user.region = 'emea'", "x-headgate-dialect": "servicebus"}
     assert peer.subscribe(stream, **properties) == ResponseCode.OK
     assert [offset for offset, _ in peer.messages(2)] == [0, 3]
+
+
+def test_events_may_be_filtered_in_cloudevents_sql(peer: StreamPeer, stream: str) -> None:
+    given = [{"type": "paid"}, {"type": "bill"}, {"type": "paid", "n": 9}]
+    events = [mode(attributes).encode() for attributes in given for mode in (binary_event, structured_event)]
+    peer.put(stream, [*events, encoded(0)])
+    properties = {"x-headgate-sql": "type = 'paid' AND NOT EXISTS n", "x-headgate-dialect": "cesql"}
+    assert peer.subscribe(stream, **properties) == ResponseCode.OK
+    assert [offset for offset, _ in peer.messages(2)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,11 @@ demo: $(RUN_STAMP) headgate-data/rabbitmq ## run the main job: 500 000 events in
 	$(BIN)/headgate columns declare customer-events --root headgate-data \
 		'region string, customer_id bigint, premium_customer boolean, price double, quantity bigint, p.subject, p.creation_time'
 	$(BIN)/headgate columns build customer-events --local --root headgate-data
+	$(BIN)/headgate tail customer-events -n 3 --filter-value order.created --filter "$(BODY_FILTER)" --root headgate-data
 	@echo "table customer-events, in DuckDB: $(BIN)/python -c \"$(ASK)\""
+
+# Of the orders: by what only the body says.
+BODY_FILTER := body.order.total > 100 AND body.order.lines[*].name = '緑茶'
 
 # What the demo ends with: the table of its events.
 ASK := import duckdb, headgate; events = headgate.read('headgate-data/streams/customer-events', columns='region string, price double'); \

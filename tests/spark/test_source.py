@@ -77,6 +77,7 @@ FILTERS = [
     "region LIKE '%P%' AND number % 2 = 0",
     "missing IS NULL AND NOT region = 'APJ'",
     "p.creation_time > UTC() - 200",
+    "body.order >= 50 AND body.order % 7 = 1 OR body.order = price",
     "FALSE",
 ]
 

@@ -136,6 +136,14 @@ def test_a_rule_in_cloudevents_sql_fails_where_an_attribute_is_missing() -> None
     assert [(counter.matched, counter.errors) for counter in copies.counters] == [(1, 1), (1, 0)]
 
 
+def test_a_rule_looks_into_bodies() -> None:
+    first, second = Message(b'{"k": [1, "x"], "n": 0.5}'), Message(b'{"k": ["y"], "n": 2e3}')
+    rules = (Rule("any", "body.k[*] = 'x'", dialect="amqp"), Rule("large", "body.n > 100", dialect="amqp"))
+    copies = route(Router(Topic("t", (Subscription("s", rules),)), stream="t"), first, second, BLUE)
+    assert [row for row, _, _ in seen(copies)] == [0, 1]
+    assert [counter.matched for counter in copies.counters] == [1, 1]
+
+
 def test_a_failing_rule_disturbs_no_other_and_gives_no_copy() -> None:
     rules = (Rule("bad", "quantity / zero = 1"), Rule("good", "color = 'red'"), Rule("act", "1=1", "SET x = 1 / zero"))
     subscriptions = (Subscription("s", rules), Subscription("t", (Rule("only", "quantity / zero = 1"),)))

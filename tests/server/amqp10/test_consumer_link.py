@@ -163,6 +163,16 @@ def test_filters_select_and_unmatched_messages_cost_no_credit(
     assert _numbers(client.receive(link, len(numbers))) == numbers
 
 
+def test_a_filter_looks_into_bodies(client: Client) -> None:
+    Management(client).declare("bodies")
+    bodies = [b'{"n": %d, "tags": ["a", %d]}' % (number, number) for number in range(5)]
+    client.send(client.sender("/queues/bodies"), *map(Message, (*bodies, b'{"n": 9', b"")))
+    link = client.receiver("/queues/bodies", filters=(FIRST, _sql("body.n > 2 OR body.tags[*] = 1")))
+    assert [one.message.encoded_body for one in client.drain(link)] == [
+        Message(bodies[number]).encoded_body for number in (1, 3, 4)
+    ]
+
+
 def test_a_bloom_filter_skips_chunks(client: Client, stream: str) -> None:
     bloom = RawEntry.of("b", "rabbitmq:stream-filter", amqp_value("APAC"))
     received = client.drain(client.receiver(stream, filters=(FIRST, bloom)))

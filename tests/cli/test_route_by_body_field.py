@@ -1,0 +1,34 @@
+"""The page on routing by a field of the body tells the truth: its commands run, and show what it shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from command_line import Run
+
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "route-by-body-field.md").read_text(encoding="utf-8")
+
+
+def block(language: str, number: int) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[number].splitlines()
+
+
+def test_the_commands_of_the_page_route_its_messages(run: Run) -> None:
+    for command in block("sh", 0):
+        assert run(*shlex.split(command)[1:]).status == 0, command
+    assert run("publish", "orders", stdin="\n".join(block("json", 0)) + "\n").status == 0
+    shown = [run(*shlex.split(command)[1:]).out for command in block("sh", 1)]
+    offsets = [[line.split("\t")[0] for line in out.splitlines()[1:]] for out in shown[:2]]
+    assert offsets == [["0"], ["1"]]
+    for line, out in zip(block("text", 0), shown[2:], strict=True):
+        assert line in out
+
+
+def test_a_tail_by_a_path_gives_the_messages_that_the_rule_gives(run: Run) -> None:
+    assert run("stream", "create", "plain").status == 0
+    assert run("publish", "plain", stdin="\n".join(block("json", 0)) + "\n").status == 0
+    command = re.search(r"`headgate (tail orders .*?)`", PAGE)
+    assert command is not None
+    assert run(*shlex.split(command[1].replace("orders", "plain", 1)), "--offsets").lines == ["0"]

@@ -174,6 +174,8 @@ class Dialect:
     """Tree → text, or `Unspellable`; None where `headgate.language.printer` prints the language."""
     takes_parameters: bool = False
     """Whether values may be given beside the text."""
+    title: str = ""
+    """What people call it, for menus; empty where that is its name."""
     example: str = ""
     """A filter of the language that shows what is its own, for menus and pages; empty where nobody wrote one."""
     page: str | None = None

@@ -33,6 +33,7 @@ def test_each_language_has_an_example_that_it_accepts(running: RunningServer) ->
     listed = json.loads(ask(running, "GET", "/api/languages")[2])
     assert [each["name"] for each in listed] == [*dialect_names(), "tags"]
     assert [each["name"] for each in listed if each["is_default"]] == [DEFAULT_DIALECT]
+    assert [each["title"] for each in listed if each["name"] in ("servicebus", "tags")] == ["Service Bus", "tags"]
     for each in listed:
         status, checked = check(running, text=each["example"], language=each["name"])
         assert (status, checked["ok"]) == (200, True) and checked["fields"], each

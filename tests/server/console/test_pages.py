@@ -226,6 +226,8 @@ def test_a_filter_is_checked_while_it_is_typed(page: Page) -> None:
     accessible(page)
     field.fill("sys.Label = 'event'")
     expect(look).to_be_disabled()
+    page.get_by_label("Language of the filter").select_option(label="CloudEvents SQL")
+    expect(field).to_have_attribute("aria-invalid", "true")
     page.get_by_label("Language of the filter").select_option("servicebus")
     expect(field).to_have_attribute("aria-invalid", "false")
     look.click()

@@ -185,6 +185,7 @@ _HEADER_TYPES: dict[str, tuple[AmqpType, bool | int | None]] = {
 AMQP: Dialect = dataclasses.replace(
     RABBITMQ,
     name="amqp",
+    title="AMQP SQL",
     page="languages/amqp/",
     example="LOWER(region) = 'emea' AND EXISTS(price) AND p.creation_time < UTC()",
     tokens=(

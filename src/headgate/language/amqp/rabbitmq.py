@@ -77,6 +77,7 @@ COMPARISONS = {
 
 RABBITMQ: Dialect = Dialect(
     name="rabbitmq",
+    title="RabbitMQ SQL",
     page="languages/rabbitmq/",
     example="p.subject LIKE 'order.%' AND region IN ('EMEA', 'AMER') AND price > 100",
     tokens=TOKENS,

@@ -181,6 +181,7 @@ def _field(reference: FieldReference, name: t.Name) -> t.Field:
 
 CESQL: Dialect = Dialect(
     name="cesql",
+    title="CloudEvents SQL",
     page="languages/cesql/",
     example="type LIKE 'com.example.order.%' AND EXISTS subject AND INT(priority) > 3",
     tokens=TOKENS,

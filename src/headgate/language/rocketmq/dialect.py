@@ -215,6 +215,7 @@ def _text_test(kind: t.TextTestKind) -> InfixForm:
 
 ROCKETMQ: Dialect = Dialect(
     name="rocketmq",
+    title="RocketMQ",
     page="languages/rocketmq/",
     example="TAGS IS NOT NULL AND TAGS IN ('created', 'paid') AND price BETWEEN 10 AND 20",
     tokens=TOKENS,

@@ -205,6 +205,7 @@ def _resolve(name: t.Name) -> t.Node:
 
 SERVICE_BUS: Dialect = Dialect(
     name="servicebus",
+    title="Service Bus",
     page="languages/servicebus/",
     example="sys.Label LIKE 'order.%' AND region = 'EMEA' AND EXISTS(price)",
     tokens=lexical_rules(KEYWORDS),

@@ -27,6 +27,7 @@ class Language(msgspec.Struct, frozen=True):
     """A filter language."""
 
     name: str
+    title: Annotated[str, msgspec.Meta(description="What people call it.")]
     example: Annotated[str, msgspec.Meta(description="A filter of it; empty where it brings none.")]
     page: Annotated[
         str | None,
@@ -129,8 +130,11 @@ def _languages() -> list[Language]:
         except ConfigError:
             # What is installed there cannot be loaded; whoever uses it is told why.
             continue
-        named.append(Language(name, dialect.example, dialect.page, is_default=name == DEFAULT_DIALECT, is_list=False))
-    tags = [Language(name, _TAGS_EXAMPLE, ROCKETMQ.page, is_default=False, is_list=True) for name in LISTS]
+        title = dialect.title or name
+        named.append(
+            Language(name, title, dialect.example, dialect.page, is_default=name == DEFAULT_DIALECT, is_list=False)
+        )
+    tags = [Language(name, name, _TAGS_EXAMPLE, ROCKETMQ.page, is_default=False, is_list=True) for name in LISTS]
     return [*named, *tags]
 
 

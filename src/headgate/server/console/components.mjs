@@ -320,13 +320,20 @@ export function Caret({ text, span }) {
 }
 
 const CHECK_MS = 250
-export const LANGUAGES = [
-  ["rabbitmq", "RabbitMQ SQL"],
-  ["amqp", "AMQP SQL"],
-  ["servicebus", "Service Bus"],
-  ["rocketmq", "RocketMQ"],
-  ["cesql", "CloudEvents SQL"],
-]
+let languages = null
+
+/** The languages that the server has, which it is asked for once, and the chosen one, also where it does not answer. */
+function useLanguages(chosen) {
+  const [listed, setListed] = useState([])
+  useEffect(() => {
+    languages ??= ask("languages").catch(() => {
+      languages = null
+      return []
+    })
+    languages.then((found) => setListed(found.filter((each) => !each.is_list)))
+  }, [])
+  return listed.some((each) => each.name === chosen) ? listed : [...listed, { name: chosen, title: chosen }]
+}
 
 /**
  * A filter: `text`, `language`, `onText(text)`, `onLanguage(language)`, `onSubmit()`, `onChecked(answer or null)`. It is
@@ -334,6 +341,7 @@ export const LANGUAGES = [
  */
 export function FilterBox({ text, language, onText, onLanguage, onSubmit, onChecked, label = "Filter", actions }) {
   const id = useId()
+  const offered = useLanguages(language)
   const [checked, setChecked] = useState(null)
   const field = useRef(null)
   useEffect(() => {
@@ -392,7 +400,7 @@ export function FilterBox({ text, language, onText, onLanguage, onSubmit, onChec
         </div>
         <label class="sr-only" for=${`${id}-language`}>Language of the filter</label>
         <select id=${`${id}-language`} value=${language} onChange=${(event) => onLanguage(event.target.value)}>
-          ${LANGUAGES.map(([name, title]) => html`<option value=${name} selected=${name === language}>${title}</option>`)}
+          ${offered.map(({ name, title }) => html`<option value=${name} selected=${name === language}>${title}</option>`)}
         </select>
         ${actions}
       </div>

@@ -24,6 +24,7 @@ EXCEPTIONS = {
     # Compiled code: linked into the kernels of other packages, and never imported where numba is not.
     "headgate.kernels.checksum": "compiled: CRC-32 for kernels",
     "headgate.kernels.compiler": "compiled: the decorators of kernels; imports numba",
+    "headgate.kernels.byte_masks": "compiled: masks of bytes for kernels; imports numba",
     "headgate.kernels.memory": "compiled: loads, stores and arithmetic for kernels; imports numba",
     "headgate.kernels.vectors": "compiled: bit maps for kernels; imports numba",
     "headgate.evaluate.kernel": "compiled: kernels of `scan` call it for each chunk",

@@ -66,6 +66,8 @@ COMPILES_ALL = "import sys\nfor module in sys.argv[1:]: print(module, flush=True
 def test_a_module_is_missing_with_those_whose_shared_functions_it_calls() -> None:
     assert set(precompile.missing([KERNEL_MODULE])) == {
         KERNEL_MODULE,
+        "headgate.evaluate.body.kernel",
+        "headgate.evaluate.body.json.kernel",
         "headgate.evaluate.operations.kernel",
         *(f"headgate.evaluate.values.{family}.kernel" for family in ("amqp", "cesql", "rocketmq", "servicebus")),
     }

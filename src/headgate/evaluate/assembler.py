@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.evaluate import layout
+from headgate.evaluate.body.paths import body_table
 from headgate.evaluate.hashing import text_hash
 from headgate.evaluate.kinds import KINDS, reading
 from headgate.language import Value
@@ -80,6 +81,9 @@ class Assembler:
         self.pool = bytearray(_WIDTHS + KINDS[rules])
         self.texts: dict[bytes, int] = {}
         self.now_register = -1
+        self.body_scratch = 0
+        self.element_paths: list[tuple[list[int], tuple[bytes | int, ...], int]] = []
+        """For each NEXT_ELEMENT the path in an element, and its register."""
 
     # -- registers -----------------------------------------------------------------------------------------------------
 
@@ -94,6 +98,9 @@ class Assembler:
             return
         if len(self.slots) == MOST_FIELDS:
             raise NotCompiledError
+        if reference.section is Section.DATA:
+            self.slots[reference] = self.register(layout.ABSENT, 0)
+            return
         by_key = reference.key is not None
         if reference.path or (reference.ignore_case and not (reference.key or b"").isascii()):
             raise NotCompiledError
@@ -192,7 +199,7 @@ class Assembler:
         instruction[layout.RULES // 8] = family
         if operation >= layout.FIRST_VALUE_OPERATION:
             instruction[layout.WANTED // 8] = layout.TRUE
-        if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL, layout.FOLLOW):
+        if operation in (layout.AMONG_BYTES, layout.AMONG, layout.LIKE_GENERAL, layout.FOLLOW, layout.SEARCH_BODY):
             self.table_positions.append((len(self.code), layout.B // 8))
         self.code.append(instruction)
         return (layout.HEAD_WORDS + (len(self.code) - 1) * layout.INSTRUCTION_WORDS) * 8
@@ -209,6 +216,9 @@ class Assembler:
         def place(rows: Sequence[int]) -> int:
             return (tables_at + self.table(rows)) * 8
 
+        for advance, path, register in self.element_paths:
+            table = body_table({path: register}, self.body_scratch, place, self._plain_key_table)
+            advance[layout.B // 8] = place(table)
         template = [word for register in self.registers[:slots] for word in register]
         head[layout.SLOT_TEMPLATE // 8] = place([*template, -1])
         for section in {field.section for field in self.slots}:
@@ -217,6 +227,10 @@ class Assembler:
                 word = layout.APPLICATION_KEYS
             elif section is Section.FOOTER:
                 word = layout.FOOTER_KEYS
+            elif section is Section.DATA:
+                paths = {field.path: register for field, register in wanted.items()}
+                head[layout.BODY_PATHS // 8] = place(body_table(paths, self.body_scratch, place, self._plain_key_table))
+                continue
             else:
                 word = layout.WANTED_SECTIONS + 8 * (section - Section.HEADER)
             table = self._field_table(wanted) if section in _LIST_SECTIONS else self._key_table(wanted)
@@ -237,6 +251,27 @@ class Assembler:
         count = 1 + max(position for position in registers if position is not None)
         return [count, *(registers.get(position, -1) for position in range(count))]
 
+    def _plain_key_table(self, wanted: Sequence[tuple[bytes, int]]) -> list[int]:
+        """Keys and the numbers that they lead to."""
+        by_length = bytearray(_BYTE_VALUES)
+        rows: list[int] = []
+        for number, (key, leads_to) in enumerate(wanted, start=1):
+            rows += self._key_row(number, key, leads_to, by_length)
+        return [len(wanted), self._by_length(by_length), 0, *rows]
+
+    def _key_row(self, number: int, key: bytes, leads_to: int, by_length: bytearray) -> list[int]:
+        # Candidates are chained by number in one byte; a filter with more keys goes to the reference.
+        if number >= _BYTE_VALUES:
+            raise NotCompiledError
+        short = min(len(key), _BYTE_VALUES - 1)
+        row = [first_word(key), first_mask(key), len(key), self.text(key), leads_to, by_length[short]]
+        by_length[short] = number
+        return row
+
+    def _by_length(self, by_length: bytearray) -> int:
+        """Position of the first candidates by length of key in the pool."""
+        return self.text(bytes(by_length))
+
     def _key_table(self, wanted: Mapping[FieldReference, int]) -> list[int]:
         by_length = bytearray(_BYTE_VALUES)
         rows: list[int] = []
@@ -247,19 +282,11 @@ class Assembler:
             raise NotCompiledError
         for number, (field, register) in enumerate(wanted.items(), start=1):
             key = field.key or b""
-            short = min(len(key), _BYTE_VALUES - 1)
-            # Candidates are chained by number in one byte; a filter with more keys goes to the reference.
-            if number >= _BYTE_VALUES:
-                raise NotCompiledError
-            read_into = self._read_into(field, register)
-            rows += (first_word(key), first_mask(key), len(key), self.text(key), read_into, by_length[short])
+            rows += self._key_row(number, key, self._read_into(field, register), by_length)
             if ignore_case:
                 masks = bytes(_LETTER_MASK if chr(byte).isalpha() else 0xFF for byte in key)
                 rows += (first_word(masks), self.text(masks), register + layout.REGISTER_BYTES)
-            by_length[short] = number
-        position = len(self.pool)
-        self.pool += by_length
-        return [len(wanted), position, int(ignore_case), *rows]
+        return [len(wanted), self._by_length(by_length), int(ignore_case), *rows]
 
 
 def _integer_register(value: int) -> tuple[int, int, int]:

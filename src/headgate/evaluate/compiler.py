@@ -21,6 +21,7 @@ from headgate.evaluate.assembler import (
     fits_64_bits,
     in_buckets,
 )
+from headgate.evaluate.body.needles import searches
 from headgate.evaluate.kinds import FAMILIES, KINDS
 from headgate.language import Value, is_utf8
 from headgate.language import tree as t
@@ -64,12 +65,15 @@ class Compiler(Assembler):
         self.tree = tree
         self.depth = 0
         self.asked: set[FieldReference] = set()
+        self.element = 0
+        self.around = 0
 
     def program(self) -> Words:
         """The program of the tree."""
         self.asked = _asked_with_default(self.tree)
         self._fill_slots(self.tree)
         slots = len(self.registers)
+        self._make_room_for_body()
         reads_late = any(_needs_application_properties(field) for field in self.slots)
         exact = self._exact_code(reads_late)
         select = exact if reads_late and self._is_an_order() else self._select_code()
@@ -82,6 +86,7 @@ class Compiler(Assembler):
         self.asked = {reference for tree in trees for reference in _asked_with_default(tree)}
         compiled = [self._has_slots(tree) for tree in trees]
         slots = len(self.registers)
+        self._make_room_for_body()
         entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
         return self.assemble(0, 0, slots), entries
 
@@ -100,8 +105,14 @@ class Compiler(Assembler):
             if isinstance(node, t.Field) and id(node) not in in_body:
                 self.slot(self._stored(node.reference))
 
+    def _make_room_for_body(self) -> None:
+        if any(_needs_body(field) for field in self.slots):
+            self.body_scratch = self.scratch(layout.BODY_SCRATCH_REGISTERS)
+
     def _stored(self, reference: FieldReference) -> FieldReference:
         """The field to read from a message: without references, and without a default where its existence matters."""
+        if _needs_body(reference):
+            return reference
         if reference.path and reference.section is Section.HEADER:
             # Header fields are read as their standard types, which have no elements.
             raise NotCompiledError
@@ -124,18 +135,30 @@ class Compiler(Assembler):
         return isinstance(self.tree, t.Compare) and not self.tree.operator.is_equality
 
     def _select_code(self) -> int:
-        """Conjuncts that need no application properties come first: any that is not true decides."""
+        """Conjuncts that need less of the message come first: any that is not true decides."""
         early: list[t.Node] = []
         late: list[t.Node] = []
+        of_body: list[t.Node] = []
         for conjunct in t.conjuncts(self.tree):
-            needs = any(
-                isinstance(node, t.Field) and _needs_application_properties(node.reference) for node in t.walk(conjunct)
-            )
-            (late if needs else early).append(conjunct)
+            fields = [node.reference for node in t.walk(conjunct) if isinstance(node, t.Field)]
+            # Fields without a slot are left to the reference.
+            if any(_needs_body(field) and field in self.slots for field in fields):
+                of_body.append(conjunct)
+            else:
+                (late if any(map(_needs_application_properties, fields)) else early).append(conjunct)
         entry = self.emit(layout.CHECK, 0, layout.END_TRUE, 0)
+        for conjunct in reversed(of_body):
+            entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
+        if of_body:
+            entry = self.emit(layout.READ_BODY, layout.TRUE, entry, 0)
+        for needles in searches(of_body):
+            rows = [word for needle in needles for word in layout.NeedleBlock(self.text(needle), len(needle))]
+            entry = self.emit(
+                layout.SEARCH_BODY, layout.TRUE, entry, layout.END_FALSE, 0, self.table(rows), len(needles)
+            )
         for conjunct in reversed(late):
             entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
-        if late:
+        if any(map(_needs_application_properties, self.slots)):
             entry = self.emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
         for conjunct in reversed(early):
             entry = self.condition(conjunct, layout.TRUE, entry, layout.END_FALSE, final=True)
@@ -144,6 +167,8 @@ class Compiler(Assembler):
     def _exact_code(self, reads_late: bool) -> int:
         """Is it no message? Else, the verdict."""
         entry = self.verdict(self.tree)
+        if any(map(_needs_body, self.slots)):
+            entry = self.emit(layout.READ_BODY, layout.TRUE, entry, 0)
         if reads_late:
             entry = self.emit(layout.READ_APPLICATION_PROPERTIES, 0, entry, 0)
         return self.emit(layout.CHECK, 0, entry, 0)
@@ -228,6 +253,8 @@ class Compiler(Assembler):
                 return self._membership(node, outcome)
             case t.Like(subject=subject, pattern=pattern, rules=rules):
                 return self._likeness(subject, pattern, FAMILIES[rules], outcome)
+            case t.AnyElement():
+                return self._any_element(node, outcome)
             case t.TextTest(text=b""):
                 return self._predicate(t.Constant(False), *outcome)
             case t.TextTest(kind=kind, subject=subject, text=text, negated=negated):
@@ -237,8 +264,10 @@ class Compiler(Assembler):
                 return self._unary(layout.CAST_BOOLEAN, operand, outcome, family=layout.RULES_ROCKETMQ)
             case t.IsNull(operand=operand):
                 return self._unary(layout.IS_UNKNOWN, operand, outcome)
+            case t.Exists(operand=t.Element()):
+                return self._unary(layout.IS_PRESENT, node.operand, outcome)
             case t.Exists(operand=t.Field(reference=reference)):
-                if reference.path:
+                if reference.path and not _needs_body(reference):
                     return self._unary(layout.IS_PRESENT, node.operand, outcome)
                 return self.emit(layout.IS_PRESENT, *outcome, self.slots[self._stored(reference)])
             case t.CompareSpecial(operator=operator, operand=operand, number=number):
@@ -256,6 +285,24 @@ class Compiler(Assembler):
                 return self._unary(layout.TRUTH, node, outcome)
             case _:
                 raise NotCompiledError
+
+    def _any_element(self, node: t.AnyElement, outcome: _Outcome) -> int:
+        """A loop over the elements of an array, which collects the truth of the condition for each."""
+        condition, negated = _positive(node.condition)
+        array = self.register_for(node.array)
+        result, cursor, element = (self.register(layout.ABSENT, 0) for _ in range(3))
+        around = self.around or self.body_scratch
+        after = self.emit(layout.TRUTH, *outcome, result)
+        advance = self.emit(layout.NEXT_ELEMENT, layout.TRUE, 0, after, cursor, 0, 0, around)
+        instruction = self.code[-1]
+        self.element_paths.append((instruction, _element_path(condition), element))
+        given = self.element, self.around
+        self.element, self.around = element, cursor
+        wanted = layout.COLLECT | layout.COLLECT_DECISIVE | layout.COLLECT_NEGATED * negated
+        entry = self._predicate(condition, wanted | result << layout.COLLECT_SHIFT, advance, after)
+        self.element, self.around = given
+        instruction[layout.ON_WANTED // 8] = entry
+        return self.emit(layout.START_ELEMENTS, layout.TRUE, advance, after, array, result, cursor, around)
 
     def _unary(
         self, operation: int, operand: t.Node, outcome: _Outcome, *operands: int, family: int = layout.RULES_RABBITMQ
@@ -350,8 +397,12 @@ class Compiler(Assembler):
     def register_for(self, node: t.Node) -> int:
         """The register that has, or is to take, the value of `node`."""
         match node:
-            case t.Field(reference=reference) if not (reference.path or reference in self.asked):
+            case t.Field(reference=reference) if _needs_body(reference) or not (
+                reference.path or reference in self.asked
+            ):
                 return self.slots[reference]
+            case t.Element():
+                return self.element
             case t.Constant(value=value):
                 return self.constant(value)
             case t.Now():
@@ -366,7 +417,7 @@ class Compiler(Assembler):
         match node:
             case t.Field(reference=reference):
                 return self._field(reference, register, then)
-            case t.Constant() | t.Now():
+            case t.Constant() | t.Now() | t.Element():
                 return then
         self.depth += 1
         if self.depth > _DEEPEST:
@@ -418,6 +469,8 @@ class Compiler(Assembler):
 
     def _field(self, reference: FieldReference, register: int, then: int) -> int:
         """Code that follows the references of a field, or puts its default in place; none if its slot has the value."""
+        if _needs_body(reference):
+            return then
         if reference.path:
             rows: list[int] = []
             for step in reference.path:
@@ -500,5 +553,14 @@ def _may_fail(node: t.Node) -> bool:
     )
 
 
+def _element_path(condition: t.Node) -> tuple[bytes | int, ...]:
+    """The path in an element that a condition looks at."""
+    return next(operand.path for operand in t.children(condition) if isinstance(operand, t.Element))
+
+
 def _needs_application_properties(field: FieldReference) -> bool:
     return field.section is Section.APPLICATION_PROPERTIES
+
+
+def _needs_body(field: FieldReference) -> bool:
+    return field.section is Section.DATA

@@ -7,6 +7,7 @@ of it is compiled into the one entry point `evaluate`, except what `operations/k
 from __future__ import annotations
 
 from headgate.evaluate import layout
+from headgate.evaluate.body.kernel import look_into_body
 from headgate.evaluate.layout import MEMBER, REGISTER
 from headgate.evaluate.operations.kernel import operate
 from headgate.evaluate.values.kernel import equal_after_eight, order_of, store_truth, text_hash
@@ -53,11 +54,11 @@ def _keep(truth: int, wanted: int, at: int, registers: int) -> int:
 
 
 @inlined
-def interpret(program: int, position: int, registers: int, pool: int, late: int, end: int) -> int:
+def interpret(program: int, position: int, registers: int, pool: int, start: int, late: int, end: int) -> int:
     """Run instructions to an end: the verdict.
 
-    The message ends at `end`, the map of its application properties is at `late`, 0 if it has none. The commonest
-    predicates on the kind of value they expect are decided here, everything else in functions of its own.
+    The message lies from `start` to `end`, the map of its application properties is at `late`, 0 if it has none. The
+    commonest predicates on the kind of value they expect are decided here, everything else in functions of its own.
     """
     while position >= 0:
         at = program + position
@@ -125,6 +126,10 @@ def interpret(program: int, position: int, registers: int, pool: int, late: int,
                 return checked
             position = load_i64(at + layout.ON_WANTED)
             continue
+        elif layout.READ_BODY <= operation <= layout.NEXT_ELEMENT:
+            truth = look_into_body(at, start, late, end, program, registers, pool)
+            if truth == layout.UNDECIDED:
+                return truth
         if truth == NOT_YET:
             truth = operate(operation, at, register, program, registers, pool)
             if truth >= layout.ERROR:
@@ -169,7 +174,7 @@ def decide(start: int, end: int, program: int, code: int, registers: int, pool: 
         if found != layout.TRUE:
             return found
         code = load_i64(program + code + layout.ON_WANTED)
-    return interpret(program, code, registers, pool, late, end)
+    return interpret(program, code, registers, pool, start, late, end)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")

@@ -66,10 +66,46 @@ class StepBlock(NamedTuple):
     """Position in the pool."""
 
 
+class BodyBlock(NamedTuple):
+    """What is to be found in a JSON body: a tree of the steps of all paths."""
+
+    root: int
+    """Position of the `BranchBlock` of the whole text."""
+    registers: int
+    """Position of the registers of all paths, -1 behind the last."""
+    scratch: int
+    """`BODY_SCRATCH_REGISTERS` registers."""
+
+
+class NeedleBlock(NamedTuple):
+    """Bytes that SEARCH_BODY looks for: at least two."""
+
+    text: int
+    """Position in the pool."""
+    length: int
+
+
+class BranchBlock(NamedTuple):
+    """A place in a JSON text that a path leads to or through."""
+
+    register: int
+    """The slot of the value here, -1 if no path ends here."""
+    below: int
+    """Position of the registers of all paths that lead on from here, -1 behind the last."""
+    keys: int
+    """Position of a table of keys, with the position of a branch in the place of the register."""
+    elements: int
+    """Position of pairs of an element's number and the position of its branch, ascending; -1 behind the last."""
+
+
 REGISTER = places(RegisterBlock)
 MEMBER = places(MemberBlock)
 ELEMENT = places(ElementBlock)
 STEP = places(StepBlock)
+BODY = places(BodyBlock)
+BRANCH = places(BranchBlock)
+NEEDLE = places(NeedleBlock)
+NEEDLE_BYTES = 8 * len(NEEDLE)
 REGISTER_BYTES = 8 * len(REGISTER)
 MEMBER_BYTES = 8 * len(MEMBER)
 ELEMENT_BYTES = 8 * len(ELEMENT)
@@ -93,6 +129,7 @@ TIMESTAMP = 12  # payload: milliseconds since the epoch
 UUID = 13  # payload: address; length: 16
 BINARY = 14  # payload: address, length
 TIME_SPAN = 15  # payload: ticks of 100 ns
+BETWEEN = 16  # a decimal of many digits; payload and length: bits of doubles, next to decimals on both sides of it
 
 # Truths, also the verdicts of the kernel.
 FALSE = 0
@@ -196,9 +233,21 @@ NAN = 2
 SCRATCH_REGISTERS = 24
 FOLLOW_SCRATCH_REGISTERS = 2
 
+# Scratch of the walk over a JSON text: a register (where the text ends; where texts without their escapes go, 0 for the
+# end of the scratch; where there is room for more of them), a level for each open container, and those texts.
+LEVEL_REGISTERS = 1
+MOST_LEVELS = 64
+UNESCAPED_BYTES = 8160
+BODY_SCRATCH_REGISTERS = 1 + LEVEL_REGISTERS * MOST_LEVELS + UNESCAPED_BYTES // REGISTER_BYTES
+MOST_JSON_BYTES = 4 << 20
+
 # Steps through the message: the next instruction is ON_WANTED; they end the program on bytes that are no message.
 READ_APPLICATION_PROPERTIES = 15  # fill the slots of application properties
 READ_FOOTER = 17  # fill the slots of the footer; only as the first instruction
+READ_BODY = 18  # fill the slots of paths into the body
+SEARCH_BODY = 19  # B table of `NeedleBlock`s, C their number: whether the body may hold one, escaped ones included
+START_ELEMENTS = 20  # A register of an array, B of the result, C of the cursor, D of one around it or of scratch
+NEXT_ELEMENT = 21  # A register of the cursor, B `BodyBlock` of the path in an element, D as before
 CHECK = 16  # walk all sections before the body to their ends
 
 # Accepted orders of a comparison: bit of (order + 1).
@@ -219,6 +268,7 @@ WANTED_SECTIONS = 24  # four words for header, delivery annotations, message ann
 # else the position of its table: fields for the lists, keys for the maps
 APPLICATION_KEYS = 56  # position of the keys of application properties; 0: none wanted
 FOOTER_KEYS = 64  # the same of the footer
+BODY_PATHS = 72  # position of a `BodyBlock`; 0: nothing of the body is wanted
 
 # A table of fields: number, then per list position a register and, in its lowest bits, how the value is read; -1: not
 # wanted.

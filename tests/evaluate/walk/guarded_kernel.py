@@ -31,6 +31,8 @@ FILTERS = (
     "absent = TRUE",
 )
 AMQP_FILTERS = (
+    "body.a.b = 'x' OR body.[1].k LIKE '_a%b' OR body.a[0] > 1.5 OR body.c[*].d <> 'y' OR body.c[*] IN (1, 'z')",
+    "body.s = 'the longest' AND body.c[*] = body.a.b AND body.\"a key of more than eight bytes\" IS NOT NULL",
     "h.durable OR EXISTS(h.ttl) OR h.first_acquirer OR m.[x-opt-partition-key] = 'k7' OR d.trace = 'a' OR f.crc = 42",
     "n[0] = INF OR s['a']['b'][2] = 'x' OR keys[1] || keys['sym'] = 'ab' OR EXISTS(texts[1]) OR nested[0][1][1] = NAN",
     "LOWER(s) || UPPER(city) = 'x' OR LEFT(s, 3) || RIGHT(s, 3) = 'y' OR SUBSTRING(city, 2, 2) = 'z' OR temp = NAN",
@@ -59,6 +61,14 @@ NUMBERS = (
 """Texts that are read as numbers, up to the end of a message."""
 AROUND = (0xA1, 0x40, 0xB1, 0x00)
 """Constructors that would lead on: a string, a null, a long string, a described value."""
+
+JSON_TEXTS = (
+    b'{"a":{"b":"x"},"c":[{"d":"y"},1,"z"],"a key of more than eight bytes":-12.5e+3,"s":"the longest of all"}',
+    b'[ true , {"k":"\\u00e9\\n\\ud83d\\ude00", "a key of more than eight bytes":[[[]]]}, 123456789012345678901]',
+    '{"s":"größe ありがとう","c":[],"\\u0061":{"b":0.1234567890123456789},"c":[1,"\\u007a"]}'.encode(),
+)
+JSON_AROUND = b'"\\0]},e['
+"""Bytes that would lead on in JSON."""
 
 CONSTRUCTORS = (
     *range(0x40, 0x46), *range(0x50, 0x57), 0x60, 0x61, *range(0x70, 0x75), *range(0x80, 0x85), 0x94, 0x98,
@@ -158,6 +168,21 @@ def hostile_messages() -> Iterator[bytes]:
         yield b"\x00\x53\x74\xd1" + struct.pack(">II", 12, 2) + b"\xa1\x01n\xb1" + struct.pack(">I", size)
 
 
+def json_messages(changes: int) -> Iterator[tuple[bytes, int]]:
+    """JSON in bodies that end with it, cut anywhere and changed, before bytes that would lead on."""
+    chance = random.Random(3)
+    cut = [text[:length] for text in JSON_TEXTS for length in range(len(text) + 1)]
+    changed = []
+    for text in chance.choices(cut[1:], k=changes):
+        place = chance.randrange(len(text) + 1)
+        changed.append(text[:place] + bytes([chance.choice(JSON_AROUND)]) + text[place + 1 :])
+    for text in (*cut, *changed):
+        for head in (b"", b"\x00\x53\x74\xc1\x01\x00"):
+            data = head + b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+            yield data, JSON_AROUND[len(text) % len(JSON_AROUND)]
+            yield head + b"\x00\x53\x77\xb1" + struct.pack(">I", len(text)) + text, chance.choice(JSON_AROUND)
+
+
 def nested_message(code: int, key: bytes, outer: int, constructor: int, count: int) -> bytes:
     """A section with one container, whose size is right and whose count and last element promise more."""
     inside = b"\x50\x01" * (count & 1) + bytes([constructor])
@@ -184,6 +209,7 @@ def main(vectors: list[str], changes: int) -> None:
         ((message, around) for message in hostile_messages() for around in AROUND),
         ((message[:length], AROUND[length % 4]) for message in recorded for length in range(len(message) + 1)),
         changed_messages(recorded, changes),
+        json_messages(changes // 4),
     )
     while some := list(itertools.islice(cases, buffer.places)):
         batch = buffer.batch_of(some)

@@ -81,7 +81,7 @@ class Accesses:
     def __init__(self, refused: Collection[FieldReference]) -> None:
         self.references: list[FieldReference] = []
         self._refused = refused
-        self._numbers: dict[tuple[bytes | None, int | None], list[int]] = {}
+        self._numbers: dict[tuple[bytes | tuple[bytes | int, ...] | None, int | None], list[int]] = {}
         self._equalities = {id(rules): equality for rules, equality in EQUALITIES.items()}
 
     def of(self, node: Normal) -> list[Access]:
@@ -137,11 +137,12 @@ class Accesses:
 
     def _number(self, reference: FieldReference) -> int:
         """The number of a field, -1 for one that is not indexed."""
-        alike = self._numbers.setdefault((reference.key, reference.position), [])
+        alike = self._numbers.setdefault((reference.path or reference.key, reference.position), [])
         for number in alike:
             if self.references[number] == reference:
                 return number
-        if reference.default is not None or reference.path or reference in self._refused:
+        is_inside = bool(reference.path) and reference.section is not Section.DATA
+        if reference.default is not None or is_inside or reference in self._refused:
             return -1
         alike.append(len(self.references))
         self.references.append(reference)

@@ -176,6 +176,8 @@ class _Run:
         self._set(layout.CANDIDATES, memory.address(index.candidates))
         self._set(layout.STORED, memory.words(64 * len(words_of_programs.REGISTER) * len(index.fields)))
         self._set(layout.HASHES, memory.words(64 * len(index.fields)))
+        if self._plan.program.words[words_of_programs.BODY_PATHS // 8]:
+            self._set(layout.BODY_TEXTS, memory.words(64 * words_of_programs.UNESCAPED_BYTES // 8))
         self._texts.fill_buckets(
             int(self._head[layout.BUCKETS // 8]),
             places - 1,

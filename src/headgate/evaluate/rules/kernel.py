@@ -5,8 +5,20 @@ Everything is in the head (`layout.py`). A message is walked once, by the walk o
 
 from __future__ import annotations
 
+from headgate.evaluate.body.kernel import look_into_body
 from headgate.evaluate.kernel import reset
-from headgate.evaluate.layout import APPLICATION_KEYS, FALSE, MALFORMED, TRUE, UNDECIDED, UNKNOWN
+from headgate.evaluate.layout import (
+    APPLICATION_KEYS,
+    BODY,
+    BODY_PATHS,
+    FALSE,
+    MALFORMED,
+    REGISTER,
+    TRUE,
+    UNDECIDED,
+    UNESCAPED_BYTES,
+    UNKNOWN,
+)
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room, spread, verdict_at
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
@@ -24,8 +36,8 @@ _MESSAGE_BITS = ((1 << layout.WHAT_SHIFT) - 1) ^ _NUMBER_BITS
 
 
 @inlined
-def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -> int:
-    """Read the wanted fields of a message; DECIDED, MALFORMED or UNDECIDED."""
+def _fill_slots(start: int, end: int, program: int, registers: int, pool: int, room: int) -> int:
+    """Read the wanted fields of a message; DECIDED, MALFORMED or UNDECIDED. Texts from its body may go to `room`."""
     reset(program, registers)
     late = gather_early(start, end, program, registers, pool)
     if late < 0:
@@ -36,6 +48,11 @@ def _fill_slots(start: int, end: int, program: int, registers: int, pool: int) -
     wanted = late != 0 and load_i64(program + APPLICATION_KEYS) != 0
     if wanted and not gather_late(late, end, program, registers, pool):
         return MALFORMED
+    body = load_i64(program + BODY_PATHS)
+    if body != 0:
+        store_i64(registers + load_i64(program + body + BODY.scratch) + REGISTER.payload, room)
+        if look_into_body(0, start, late, end, program, registers, pool) != TRUE:
+            return UNDECIDED
     return layout.DECIDED
 
 
@@ -204,6 +221,7 @@ def match(head: int) -> int:
     pool = load_i64(head + layout.POOL)
     columns = load_i64(head + layout.COLUMNS)
     column_count = load_i64(head + layout.COLUMN_COUNT)
+    texts = load_i64(head + layout.BODY_TEXTS)
     indexed = load_i64(head + layout.FIELD_COUNT) != 0
     loose = load_i64(head + layout.LOOSE_COUNT) != 0
     last_ahead = messages - PREFETCH_MESSAGES
@@ -225,7 +243,8 @@ def match(head: int) -> int:
                 prefetch(ahead + 64)
                 prefetch(ahead + 128)
             start += data
-            state = _fill_slots(start, start + length, program, registers, pool)
+            room = texts + UNESCAPED_BYTES * (row - looked_up) if indexed else 0
+            state = _fill_slots(start, start + length, program, registers, pool, room)
             if state == layout.DECIDED and indexed:
                 state = keep(head, row, registers)
             store_u8(states + first + row, state)

@@ -83,7 +83,8 @@ HASHES = 264  # address: the hashes of the same
 HITS = 272  # address: for each filter behind FILTER_COUNT a bitmap
 HIT_FILTERS = 280  # address: those with a bit in theirs
 HIT_COUNT = 288
-HEAD_WORDS = 37
+BODY_TEXTS = 296  # address: room for texts of bodies without their escapes, for as many messages as STORED has
+HEAD_WORDS = 38
 
 # States of a message.
 DECIDED = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, Numbered
 from headgate.language import tree as t
-from headgate.message import FieldReference
+from headgate.message import FieldReference, Section
 
 NUMBERS_BELOW: Mapping[t.Rules, float] = {
     t.ValueRules.RABBITMQ: math.inf,
@@ -92,8 +92,8 @@ def _only_field(predicate: t.Node) -> FieldReference | None:
     """The one field that decides a predicate, if nothing else has a say in it."""
     references = set()
     for node in t.walk(predicate):
-        if isinstance(node, t.Now | t.MessageSize | t.PropertyOf) or (
-            isinstance(node, t.Field) and node.reference.path
+        if isinstance(node, t.Now | t.MessageSize | t.PropertyOf | t.AnyElement) or (
+            isinstance(node, t.Field) and node.reference.path and node.reference.section is not Section.DATA
         ):
             return None
         if isinstance(node, t.Field):

@@ -223,6 +223,32 @@ def _order_beyond(kind: int, payload: int, below: int, exact: int) -> int:
     return 1 if value > limit else -1
 
 
+@inlined
+def as_float(kind: int, payload: int) -> float:
+    """The double nearest to a number that is not BEYOND."""
+    if kind == layout.FLOAT:
+        value: float = float_of_bits(payload)
+        return value
+    if kind == layout.INTEGER:
+        return float(payload)
+    # Halved with the lowest bit kept as a sticky one, so that rounding once gives the nearest.
+    return 2.0 * float((payload >> 1) & MOST_INTEGER | payload & 1)
+
+
+@helper
+def _order_between(kind: int, payload: int, below: int, above: int) -> int:
+    """The order of a number and a decimal of many digits, given as its register says; 2 if it may be either.
+
+    What is less when rounded to a double is less.
+    """
+    if kind == layout.BETWEEN:
+        return 2
+    value = as_float(kind, payload)
+    if value < float_of_bits(below):
+        return -1
+    return 1 if value > float_of_bits(above) else 2
+
+
 @helper
 def compare(left: int, right_kind: int, right_payload: int, right_length: int, accepted: int) -> int:
     """Truth of a comparison: a register against a value; kinds as RabbitMQ compares them."""
@@ -235,13 +261,19 @@ def compare(left: int, right_kind: int, right_payload: int, right_length: int, a
         if not _is_number(right_kind):
             return layout.FALSE
         if kind == layout.BEYOND or right_kind == layout.BEYOND:
-            if kind == right_kind:
+            if kind == right_kind or kind == layout.BETWEEN or right_kind == layout.BETWEEN:
                 return layout.UNDECIDED
             if kind == layout.BEYOND:
                 order = -_order_beyond(right_kind, right_payload, payload, load_i64(left + REGISTER.length))
             else:
                 order = _order_beyond(kind, payload, right_payload, right_length)
             return (accepted >> (order + 1)) & 1
+        if kind == layout.BETWEEN or right_kind == layout.BETWEEN:
+            if kind == layout.BETWEEN:
+                order = -_order_between(right_kind, right_payload, payload, load_i64(left + REGISTER.length))
+            else:
+                order = _order_between(kind, payload, right_payload, right_length)
+            return layout.UNDECIDED if abs(order) > 1 else (accepted >> (order + 1)) & 1
         return (accepted >> (order_numbers(kind, payload, right_kind, right_payload) + 1)) & 1
     if kind != right_kind:
         return layout.FALSE
@@ -295,18 +327,6 @@ def integer_result(operation: int, first: int, second: int) -> tuple[bool, int]:
     return True, remainder
 
 
-@inlined
-def as_float(kind: int, payload: int) -> float:
-    """The double nearest to a number that is not BEYOND."""
-    if kind == layout.FLOAT:
-        value: float = float_of_bits(payload)
-        return value
-    if kind == layout.INTEGER:
-        return float(payload)
-    # Halved with the lowest bit kept as a sticky one, so that rounding once gives the nearest.
-    return 2.0 * float((payload >> 1) & MOST_INTEGER | payload & 1)
-
-
 @helper
 def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     """Binary arithmetic of two registers into a third; False if only unbounded integers can say."""
@@ -318,6 +338,8 @@ def arithmetic(operation: int, left: int, right: int, result: int) -> bool:
     if operation == layout.MODULO and (left_kind == layout.FLOAT or right_kind == layout.FLOAT):
         return True
     if left_kind == layout.BEYOND or right_kind == layout.BEYOND:
+        return False
+    if left_kind == layout.BETWEEN or right_kind == layout.BETWEEN:
         return False
     first = load_i64(left + REGISTER.payload)
     second = load_i64(right + REGISTER.payload)

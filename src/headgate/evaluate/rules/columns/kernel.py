@@ -33,7 +33,7 @@ def verdict_at(program: int, entry: int, registers: int, pool: int) -> int:
     kept_apart()
     if entry < 0:
         return UNDECIDED
-    return interpret(program, entry, registers, pool, 0, 0)
+    return interpret(program, entry, registers, pool, 0, 0, 0)
 
 
 @inlined

@@ -57,7 +57,7 @@ def amqp_predicate(at: int, register: int) -> int:
         return _compare_not_finite(load_i64(register + REGISTER.payload), number, accepted)
     if kind < layout.FIRST_KNOWN:
         return layout.UNKNOWN
-    if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE) or number == layout.NAN:
+    if kind not in (layout.INTEGER, layout.FLOAT, layout.LARGE, layout.BETWEEN) or number == layout.NAN:
         return layout.FALSE
     order = -1 if number == layout.INFINITY else 1
     return (accepted >> (order + 1)) & 1
@@ -332,7 +332,9 @@ def _part_of_register(operation: int, at: int, first: int, second: int, register
     if has_count:
         count = load_i64(registers + count_at + REGISTER.payload)
         count_kind = load_i64(registers + count_at)
-    if kind in (layout.LARGE, layout.BEYOND) or count_kind in (layout.LARGE, layout.BEYOND):
+    # Integers beyond 64 bits.
+    large = (layout.LARGE, layout.BEYOND, layout.BETWEEN)
+    if kind in large or count_kind in large:
         return layout.UNDECIDED
     if load_i64(first) != layout.BYTES or kind != layout.INTEGER or count_kind != layout.INTEGER:
         return layout.TRUE

@@ -1,0 +1,1 @@
+"""JSON texts in kernels: one pass that checks a text and finds the values of several paths."""

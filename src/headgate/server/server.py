@@ -43,6 +43,7 @@ from headgate.server.listening_sockets import ENCRYPTED, MIXED, grpc_context, op
 from headgate.server.rocketmq.message_ids import message_ids
 from headgate.server.servicebus import administration_site
 from headgate.server.settings import ServerSettings
+from headgate.server.spark_jobs import SparkWork
 from headgate.server.wrong_protocol import Spoken, WrongProtocolClient, refused, spoken_by
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class Server:
             self._grpc.stop()
         await self._until_written()
         await self._acceptor.end_connections()
+        await asyncio.gather(*(job.work.gone() for job in self.context.broker.jobs if isinstance(job.work, SparkWork)))
         await asyncio.gather(*(http.stop() for http in self._http))
         if self._grpc is not None:
             self._grpc.close()

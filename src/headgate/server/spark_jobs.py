@@ -2,8 +2,8 @@
 
     POST spark-jobs ──► `python -m headgate.cli … --json --master …`, at low priority ──► its report
 
-A job that is cancelled, or whose server stops, is ended by a signal. Nothing is lost by that: a back-test writes
-nothing, and a build that begins again makes what is missing.
+A job that is cancelled, or whose server stops, is ended by a signal, and the server waits for its end. Nothing is lost
+by that: a back-test writes nothing, and a build that begins again makes what is missing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _REPORT_BYTES = 8 << 20
 """Limit of a report; a back-test has at most some hundred samples."""
 _TOLD_BYTES = 4000
 _NICENESS = 10
+_ENDING_S = 5.0
+"""After this time a process that was asked to end is killed."""
 
 
 class SparkWork(JobWork):
@@ -57,6 +59,11 @@ class SparkWork(JobWork):
         if self._task is not None:
             self._task.cancel()
 
+    async def gone(self) -> None:
+        """Wait until the process has ended; of a job that is done, failed or cancelled."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     async def _run(self) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -69,22 +76,35 @@ class SparkWork(JobWork):
             # With the JVM and Spark's workers: they are ended together.
             start_new_session=True,
         )
-        assert process.stdout is not None
-        assert process.stderr is not None
         try:
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
-            written, told = await asyncio.gather(_first(process.stdout), _last(process.stderr))
-            status = await process.wait()
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
+            written, told, status = await _output(process)
+        except BaseException:
+            await _end(process)
+            raise
         if status:
             raise BrokerError(told.strip() or f"the process ended with status {status}")
         if len(written) > _REPORT_BYTES:
             raise BrokerError(f"the report has more than {_REPORT_BYTES} bytes; ask for fewer samples")
         self.report = [msgspec.json.decode(line) for line in written.splitlines() if line.strip()]
+
+
+async def _output(process: asyncio.subprocess.Process) -> tuple[bytes, str, int]:
+    """What a process wrote and told, and its status, when it and all that have its pipes have ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return await asyncio.gather(_first(process.stdout), _last(process.stderr), process.wait())
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process with the processes that it started, which hold its pipes, too."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_output(process), _ENDING_S)
+            return
 
 
 async def _first(stream: asyncio.StreamReader) -> bytes:

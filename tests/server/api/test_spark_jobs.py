@@ -12,6 +12,7 @@ from headgate.client import Management
 from headgate.errors import AccessRefusedError, BrokerError
 from headgate.log import Stream, Writer, stream_folder
 from headgate.message import Message
+from headgate.server import spark_jobs
 from server.running import RunningServer, running_server
 from server.topics.test_topics import ask
 from waiting import eventually
@@ -80,6 +81,18 @@ def test_a_cancelled_job_ends_its_process(tmp_path: Path, monkeypatch: pytest.Mo
         eventually(note.exists)
         assert guest.topics.cancel_job(job)["state"] == "cancelled"
         eventually(lambda: not Path(f"/proc/{int(note.read_text())}").exists() or _is_zombie(int(note.read_text())))
+
+
+def test_a_server_that_stops_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that does not end when it is asked to."""
+    orders(tmp_path / "data")
+    note = tmp_path / "pid"
+    monkeypatch.setattr(spark_jobs, "_ENDING_S", 0.1)
+    python_that(tmp_path, f"trap '' TERM; echo $$ > {note}.new; mv {note}.new {note}; sleep 1000", monkeypatch)
+    with running_server(tmp_path, handlers={}, spark={"master": "local[1]"}) as running:
+        management(running).start_spark_job({"kind": "match-index", "stream": "orders"})
+        eventually(note.exists)
+    assert not Path(f"/proc/{int(note.read_text())}").exists()
 
 
 def _is_zombie(process: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -32,3 +33,17 @@ def test_a_tail_by_a_path_gives_the_messages_that_the_rule_gives(run: Run) -> No
     command = re.search(r"`headgate (tail orders .*?)`", PAGE)
     assert command is not None
     assert run(*shlex.split(command[1].replace("orders", "plain", 1)), "--offsets").lines == ["0"]
+
+
+def test_a_declared_path_skips_chunks_and_loses_nothing(run: Run) -> None:
+    create, _, tail = block("sh", 2)
+    assert run(*shlex.split(create)[1:]).status == 0
+    orders = [("AMER", 120.5), ("EMEA", 99), ("EMEA", 200), ("APJ", 300), ("\u00c9", 400), (5, 500)]
+    for region, total in orders:
+        line = json.dumps({"body": json.dumps({"order": {"region": region, "total": total}})})
+        assert run("publish", "regional", stdin=line + "\n").status == 0
+    found = run(*shlex.split(tail)[1:], "--offsets")
+    assert found.lines == ["2"]
+    assert found.err.startswith("stage 1: 6 chunks examined, 2 skipped unread")
+    assert "lookup files hold no values of bodies" in run("lookup", "declare", "regional", "body.order.region").err
+    assert run("stream", "verify", "regional").status == 0

@@ -331,6 +331,8 @@ def _lines_at_once(descriptor: int) -> Iterator[list[bytes]]:
 
 def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tuple[bytes, bytes | None]:
     """Encoded message and filter value of one line."""
+    from headgate.message.lookup import field_bytes
+
     try:
         description = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -343,7 +345,7 @@ def _read_line(line: bytes, source: FieldReference, declared: str | None) -> tup
         message = message_of_json(description)
     except ConfigError as error:
         raise ConfigError(f"{error}{_map_advice(description)}") from error
-    derived = _octets(message, source)
+    derived = field_bytes(message.encode(), source)
     value = derived if given is None else given.encode()
     if given is not None and (declared is not None or derived is not None) and value != (derived or b""):
         where = declared or "message_annotations.x-stream-filter-value"
@@ -394,13 +396,3 @@ def message_of_json(description: dict[str, Any]) -> Message:
     if isinstance(body, list) or (isinstance(body, dict) and body.keys() not in ({"data"}, {"sequence"}, {"value"})):
         description["body"] = msgspec.json.encode(body).decode()
     return Message.of_description(description).with_body()
-
-
-def _octets(message: Message, source: FieldReference) -> bytes | None:
-    """The bytes of a filter value; None for kinds of values without bytes."""
-    from headgate.message import AmqpType
-
-    found = message.value(source)
-    if found is None or found.type not in (AmqpType.STRING, AmqpType.SYMBOL, AmqpType.BINARY, AmqpType.UUID):
-        return None
-    return found.octets()

@@ -12,10 +12,10 @@ from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError, Fi
 from headgate.language import tree as t
 from headgate.language.dialect import Dialect, Infix, InfixForm, Level, PrefixForm, TokenKind
 from headgate.language.lexer import Lexer, Token
-from headgate.message import AmqpValue
+from headgate.message import MAX_PATH_STEPS, AmqpValue
 
-MAX_BODY_PATHS, MAX_STEPS, MAX_WILDCARDS = 16, 32, 2
-"""Limits: different paths into the body in a filter; the steps of a path, and those of them that are `[*]`."""
+MAX_BODY_PATHS, MAX_WILDCARDS = 16, 2
+"""Limits: different paths into the body in a filter; steps `[*]` in a path."""
 
 _CONSTANTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.STRING, TokenKind.BINARY})
 
@@ -179,8 +179,8 @@ class Parser:
             token = self.advance()
             assert isinstance(token.value, bytes | int | None)
             steps.append(token.value)
-            if len(steps) > MAX_STEPS:
-                raise self.error(f"a path has at most {MAX_STEPS} steps", token.span, FilterLimitError)
+            if len(steps) > MAX_PATH_STEPS:
+                raise self.error(f"a path has at most {MAX_PATH_STEPS} steps", token.span, FilterLimitError)
             if steps.count(None) > MAX_WILDCARDS:
                 raise self.error(f"a path has at most {MAX_WILDCARDS} steps [*]", token.span, FilterLimitError)
         span = (start, self.position)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.message.fields import (
         DEFAULT_PRIORITY,
         HEADER_FIELDS,
+        MAX_PATH_STEPS,
         PROPERTIES_FIELDS,
         FieldReference,
         Section,

@@ -6,6 +6,7 @@ Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are places in 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 from headgate.errors import ConfigError
@@ -108,13 +109,24 @@ _MAP_SECTIONS = {
 }
 
 
+_PATH_STEP = re.compile(
+    r"""\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\.(?P<quoted>"(?:[^"]|"")*")"""
+    r"""|\[(?:(?P<number>[0-9]{1,10})|(?P<key>"(?:[^"]|"")*"|'(?:[^']|'')*'))\]"""
+)
+MAX_PATH_STEPS = 32
+"""Limit: steps of a path into a body."""
+
+
 def parse_field(text: str) -> FieldReference:
     """The field that options and declarations write as `section.name`, such as `application_properties.region`.
 
     Sections are header, properties, application_properties and message_annotations; the names of the first two take
-    underscores or hyphens, behind the others stands any key. Raises ConfigError with the reason.
+    underscores or hyphens, behind the others stands any key. `body.` and a path, as filters in `amqp` have it, is a
+    value in a JSON body. Raises ConfigError with the reason.
     """
     section, dot, name = text.partition(".")
+    if dot and section == "body":
+        return FieldReference(Section.DATA, path=_body_path(text))
     if dot and section in _LIST_SECTIONS:
         code, names = _LIST_SECTIONS[section]
         if name.replace("_", "-") not in names:
@@ -128,5 +140,23 @@ def parse_field(text: str) -> FieldReference:
             raise ConfigError(f"{text!r}: half of a surrogate pair is no text that a key may have") from error
     raise ConfigError(
         f"{text!r} names no field; expected section.name with one of the sections "
-        f"{', '.join([*_LIST_SECTIONS, *_MAP_SECTIONS])}"
+        f"{', '.join([*_LIST_SECTIONS, *_MAP_SECTIONS])} or body"
     )
+
+
+def _body_path(text: str) -> tuple[bytes | int, ...]:
+    position = len("body.") if text.startswith("body.[") else len("body")
+    steps: list[bytes | int] = []
+    while position < len(text) and len(steps) < MAX_PATH_STEPS:
+        found = _PATH_STEP.match(text, position)
+        if found is None:
+            break
+        quoted, position = found["quoted"] or found["key"], found.end()
+        name = found["name"] if quoted is None else quoted[1:-1].replace(quoted[0] * 2, quoted[0])
+        steps.append(int(found["number"]) if name is None else name.encode("utf-8", "surrogatepass"))
+    if not steps or position < len(text):
+        raise ConfigError(
+            f"{text!r}: cannot read {text[position:]!r}; expected a path of at most {MAX_PATH_STEPS} steps into a JSON "
+            'body, such as body.order.region or body.items[0]."any name"'
+        )
+    return tuple(steps)

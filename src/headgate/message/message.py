@@ -16,7 +16,7 @@ from headgate.message.description import describe, message_arguments
 from headgate.message.edits import Change, changed_bytes
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
-from headgate.message.json_body import JsonValue, body_text, json_document
+from headgate.message.json_body import JsonKind, JsonValue, body_text, json_document
 from headgate.message.paths import follow
 from headgate.message.types import AmqpValue
 
@@ -284,6 +284,23 @@ class Message:
             text = body_text(self._data, self._body_position)
             self._json = (None if text is None else json_document(text),)
         return self._json[0]
+
+    def body_string(self, path: tuple[bytes | int, ...]) -> tuple[int, int] | None:
+        """Where the text of a string of the JSON body stands in the encoded message: position and length.
+
+        None for other values, and where it does not stand there as it is: with escapes, or if the body is in pieces.
+        """
+        document = self.json
+        found = None if document is None else document.at(path)
+        if document is None or found is None or found.kind is not JsonKind.STRING:
+            return None
+        text = found.scalar()
+        _, value = read_descriptor(self._data, self._body_position)
+        body = value + (2 if CONSTRUCTOR_WIDTHS[self._data[value]] == WIDTH_SIZE8 else 5)
+        start = found.start + 1
+        is_whole = self._data[body : body + len(document.text)] == document.text
+        is_plain = isinstance(text, bytes) and document.text[start : start + len(text) + 1] == text + b'"'
+        return (body + start, len(text)) if isinstance(text, bytes) and is_whole and is_plain else None
 
     def decode_all(self) -> None:
         """Decode every section: afterwards no access raises. Raises `MessageError`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.log import ChunkHeader, DeclaredValues, StreamSettings
 from headgate.message import EncodedMessages, FieldReference, Message, Section, parse_field
-from headgate.message.lookup import locate_bytes
+from headgate.message.lookup import field_bytes, locate_bytes
 
 _ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 
@@ -24,8 +24,7 @@ def written_filter_value(
     for declared in () if settings is None else settings.declared:
         if declared.start <= chunk_id and next_chunk_id <= declared.stop:
             field = parse_field(declared.field)
-    typed = message.value(field)
-    return None if typed is None else typed.octets()
+    return field_bytes(message.encode(), field)
 
 
 def declared_values(settings: StreamSettings) -> DeclaredValues:

@@ -20,13 +20,11 @@ from headgate.ledger import Elsewhere, Ledger, Made, Move, append_moves
 from headgate.message import (
     AmqpType,
     AmqpValue,
-    EncodedMessages,
-    FieldReference,
     amqp_value,
     from_plain_or_typed,
     parse_field,
 )
-from headgate.message.lookup import locate_bytes
+from headgate.message.lookup import field_bytes
 from headgate.topic import DESCRIPTION_PROPERTY, REASON_PROPERTY, Origin, resubmitted, with_properties
 
 Properties = Mapping[str, object]
@@ -177,7 +175,7 @@ def append_to_stream(
         if new_ids is not None and new_ids.is_known(message) and not _is_resubmission(move):
             stream.counters.messages_duplicate += 1
             return None
-        return message, None if field is None else _bytes_of(message, field)
+        return message, None if field is None else field_bytes(message, field)
 
     before = writer.next_offset
     try:
@@ -191,10 +189,3 @@ def append_to_stream(
 
 def _is_resubmission(move: Move) -> bool:
     return bool(move.change) and Movement.decode(move.change).is_resubmission
-
-
-def _bytes_of(message: bytes, field: FieldReference) -> bytes | None:
-    """The bytes of a field of an encoded message; None if it has none."""
-    batch = EncodedMessages.of([message])
-    starts, lengths = locate_bytes(batch, field)
-    return None if lengths[0] < 0 else bytes(batch.data[int(starts[0]) : int(starts[0] + lengths[0])])

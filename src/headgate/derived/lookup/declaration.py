@@ -74,6 +74,8 @@ def drop_lookup(stream: Stream, fields: Iterable[str] | None = None) -> tuple[st
 def spelled(field: str) -> str:
     """A field in the one spelling that declarations have. Raises ConfigError for text that names no field."""
     reference = parse_field(field)
+    if reference.section is Section.DATA:
+        raise ConfigError(f"lookup: {field!r}: lookup files hold no values of bodies")
     return field if reference.position is None else field.replace("-", "_")
 
 

@@ -17,7 +17,7 @@ from headgate.message.fields import FieldReference, Section
 from headgate.message.lookup.gather import MessageCollector
 from headgate.message.message import Message
 
-__all__ = ["MessageCollector", "locate_bytes", "locate_each"]
+__all__ = ["MessageCollector", "field_bytes", "locate_bytes", "locate_each"]
 
 _NONE = (0, -1)
 _UNDECIDED = -2
@@ -28,8 +28,9 @@ _UUID_CONSTRUCTOR = 0x98
 def locate_bytes(batch: EncodedMessages, field: FieldReference) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts (in `batch.data`) and lengths of a field's bytes, `(messages,)` each; length −1 = it has none.
 
-    Only strings, symbols, binaries and uuids have bytes; a message that is not valid has no fields. Compiled where
-    possible, else message by message with the same answers.
+    Only strings, symbols, binaries and uuids have bytes; a message that is not valid has no fields. In a JSON body only
+    strings that stand there as they are (`Message.body_string`). Compiled where possible, else message by message with
+    the same answers.
     """
     starts, lengths = locate_each(batch, [field])[0]
     return starts, lengths
@@ -46,6 +47,8 @@ def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDA
         address_of, out, step = kernels.address_of, kernels.address_of(found), 8 * count
         inputs = address_of(batch.data), address_of(starts), address_of(lengths), count
         for number, field in enumerate(fields):
+            if field.section is Section.DATA:
+                continue
             asked, out_starts = _asked(field), out + 2 * number * step
             kernel.find_field(*inputs, *asked.words, out_starts, out_starts + step)
     for field, (field_starts, field_lengths) in zip(fields, found, strict=True):
@@ -53,6 +56,12 @@ def locate_each(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDA
             start, field_lengths[row] = _locate(batch.message(row), field)
             field_starts[row] = batch.starts[row] + start
     return found
+
+
+def field_bytes(message: bytes, field: FieldReference) -> bytes | None:
+    """The bytes of a field of one encoded message, as `locate_bytes` finds them; None if it has none."""
+    start, length = _locate(message, field)
+    return None if length < 0 else message[start : start + length]
 
 
 class _Asked(NamedTuple):
@@ -74,9 +83,12 @@ def _asked(field: FieldReference) -> _Asked:
 def _locate(data: bytes, field: FieldReference) -> tuple[int, int]:
     """Where a field's bytes are in one message, found as `Message.value` finds a field; none in the footer."""
     try:
-        position = Message.decode(data).field_position(field)
+        message = Message.decode(data)
     except MessageError:
         return _NONE
+    if field.section is Section.DATA:
+        return message.body_string(field.path) or _NONE
+    position = message.field_position(field)
     if position is None or field.section is Section.FOOTER:
         return _NONE
     constructor = data[position]

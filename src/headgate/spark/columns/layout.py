@@ -86,6 +86,8 @@ class _Layout:
         self._filter = filter
         self._schema = schema
         self._given = {parse_field(text): self._found_path(text, column) for text, column in columns.items()}
+        if any(field.section is Section.DATA for field in self._given):
+            raise ConfigError("columns: rows have no body of JSON, so no column can be named for a path into one")
         self._kinds = compared_kinds(filter.tree)
 
     def inputs(self) -> tuple[Input, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from headgate.broker import users
 from headgate.log.remote import cache
 
 DATA = Path(__file__).parent / "data"
@@ -22,6 +23,8 @@ settings.register_profile("fast", _COMMON, max_examples=50, stateful_step_count=
 settings.register_profile("full", _COMMON, max_examples=500, stateful_step_count=60)
 # `--hypothesis-profile=full`, as in `make test-long`, takes the place of this.
 settings.load_profile("fast")
+
+_PASSWORD_COST = {name: getattr(users, name) for name in ("_TIME_COST", "_MEMORY_KIB")}
 
 _SEED = "HEADGATE_TEST_SEED"
 # In the environment, so that processes of the same run have the same.
@@ -50,6 +53,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
     return Together(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_passwords() -> Iterator[None]:
+    """Hashing a password takes no time: every test with a broker or a server does, and its cost is not what they test.
+
+    Programs that tests start hash as always; so do tests that take `real_passwords`.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in {"_TIME_COST": 1, "_MEMORY_KIB": 8}.items():
+            patched.setattr(users, name, value)
+        yield
+
+
+@pytest.fixture
+def real_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes cost what they do outside of tests."""
+    for name, value in _PASSWORD_COST.items():
+        monkeypatch.setattr(users, name, value)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -61,6 +62,16 @@ def test_passwords_are_kept_as_hashes_in_a_file_for_its_owner(tmp_path: Path, us
     again = Users(tmp_path / "users.json", default_user="guest")
     again.authenticate("anna", "sécret")
     assert again.get("anna").tags == ("management",)
+
+
+@pytest.mark.usefixtures("real_passwords")
+def test_a_stolen_file_of_hashes_is_dear_to_guess(tmp_path: Path) -> None:
+    """At least what OWASP's password storage cheat sheet asks of argon2id: 19 MiB, two passes."""
+    users = Users(tmp_path / "users.json", default_user="guest")
+    users.add("anna", "secret")
+    users.authenticate("anna", "secret")
+    found = re.findall(r"\$argon2id\$v=19\$m=(\d+),t=(\d+),p=1\$", (tmp_path / "users.json").read_text())
+    assert len(found) == 2 and all(int(memory) >= 19 * 1024 and int(passes) >= 2 for memory, passes in found)
 
 
 @pytest.mark.parametrize(("name", "password"), [("anna", "wrong"), ("anna", ""), ("nobody", "right"), ("", "")])

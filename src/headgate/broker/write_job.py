@@ -87,7 +87,7 @@ class WriteJob:
         self._has_ended = False
 
     @staticmethod
-    def begin(stream: BrokerStream, *, now_ms: int, observer: BatchObserver | None) -> WriteJob | None:
+    def begin(stream: BrokerStream, *, now_ms: int, observer: BatchObserver | None = None) -> WriteJob | None:
         """Take the queued batches; None if nothing is left to write. Duplicates are confirmed, bad batches refused."""
         queue, stream.queue = stream.queue, []
         try:

@@ -347,4 +347,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = examples(2)
+TestGroupMachine.settings = examples(1)

@@ -26,6 +26,14 @@ _MESSAGES: dict[str, dict[str, Any]] = {
     "B": {"subject": "order.paid", "application_properties": {"Region": "emea", "price": "9.5", "urgent": True}},
     "C": {},
 }
+_BODIES: dict[str, dict[str, bytes]] = {
+    "amqp": {
+        "A": b'{"order": {"total": 120.50, "lines": [{"sku": "A-17"}, {"sku": "B-3"}]}, "flags": ["gift", "urgent"]}',
+        "B": b'{"order": {"total": "9.5", "lines": []}, "flags": null}',
+    }
+}
+"""The bodies of the same messages, in languages that look into them."""
+
 _EVENTS: dict[str, dict[str, Any]] = {
     "A": {
         "application_properties": {
@@ -64,6 +72,11 @@ _EXAMPLES = {
         "m.[x-opt-tag] IS NULL",
         "h.durable",
         "p.creation_time < DATE('2026-01-01')",
+        "body.order.total > 100",
+        "body.order.total = 120.5 AND body.order.lines[1].sku LIKE 'B-%'",
+        "body.flags[*] = 'urgent'",
+        "NOT body.order.lines[*].sku = 'X-1'",
+        "body.flags IS NULL AND EXISTS(body.flags)",
     ),
     "rocketmq": (
         "region = 'EMEA'",
@@ -200,17 +213,19 @@ def _limits(dialect: Dialect) -> Iterator[str]:
 
 
 def _examples(name: str) -> Iterator[str]:
-    messages = _EVENTS if name == "cesql" else _MESSAGES
+    messages, bodies = _EVENTS if name == "cesql" else _MESSAGES, _BODIES.get(name, {})
     for letter, fields in messages.items():
         properties = ", ".join(f"{key} = {value!r}" for key, value in fields.get("application_properties", {}).items())
         subject = f"subject {fields['subject']!r}; " if "subject" in fields else ""
-        yield f"- {letter}: {subject}application properties {properties}" if fields else f"- {letter}: nothing"
+        body = f"; body {_code(bodies[letter].decode())}" if letter in bodies else ""
+        yield f"- {letter}: {subject}application properties {properties}{body}" if fields else f"- {letter}: nothing"
     yield ""
     yield f"| filter | {' | '.join(messages)} |"
     yield f"| --- |{' --- |' * len(messages)}"
     for text in _EXAMPLES[name]:
         filter = Filter.parse(text, name)
-        verdicts = [filter.verdict(Message(b"", **fields), now_ms=NOW_MS) for fields in messages.values()]
+        given = (Message(bodies.get(letter, b""), **fields) for letter, fields in messages.items())
+        verdicts = [filter.verdict(message, now_ms=NOW_MS) for message in given]
         yield f"| {_code(text)} | {' | '.join(verdict.name.lower() for verdict in verdicts)} |"
 
 

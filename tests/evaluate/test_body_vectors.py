@@ -83,9 +83,11 @@ def parsed(text: str) -> Any:
 
 
 @given(body_expressions, body_messages)
-def test_both_evaluators_agree_on_generated_filters_and_messages(text: str, message: bytes) -> None:
+def test_all_evaluators_agree_on_generated_filters_and_messages(text: str, message: bytes) -> None:
     filter = parsed(text)
-    assert filter.verdict(message, now_ms=0) is VERDICTS[judged(filter.tree, message)]
+    expected = VERDICTS[judged(filter.tree, message)]
+    assert filter.verdict(message, now_ms=0) is expected
+    assert filter.verdicts(EncodedMessages.of([message]), now_ms=0).tolist() == [expected]
 
 
 @given(body_expressions)

@@ -81,14 +81,14 @@ class Compiler(Assembler):
             select, exact = (self.emit(layout.READ_FOOTER, 0, entry, 0) for entry in (select, exact))
         return self.assemble(select, exact, slots)
 
-    def predicates(self, trees: Sequence[t.Node]) -> tuple[Words, tuple[int, ...]]:
-        """One program, and where the code of each tree begins; see `Predicates`."""
+    def predicates(self, trees: Sequence[t.Node]) -> tuple[Words, tuple[int, ...], int]:
+        """One program, where the code of each tree begins, and how many registers are slots; see `Predicates`."""
         self.asked = {reference for tree in trees for reference in _asked_with_default(tree)}
         compiled = [self._has_slots(tree) for tree in trees]
         slots = len(self.registers)
         self._make_room_for_body()
         entries = tuple(self._entry(tree) if has_slots else -1 for tree, has_slots in zip(trees, compiled, strict=True))
-        return self.assemble(0, 0, slots), entries
+        return self.assemble(0, 0, slots), entries, slots
 
     def _has_slots(self, tree: t.Node) -> bool:
         try:

@@ -125,22 +125,23 @@ class Predicates:
 
     `entries` has the beginning of each tree's code in `program.words`, in bytes; with filled slots, the code ends with
     the exact verdict. -1: only the reference evaluator can decide the tree. `slots` has the register of each field, in
-    bytes from the first.
+    bytes from the first; the first `slot_registers` registers are what a message fills.
     """
 
     program: Program
     entries: tuple[int, ...]
     slots: Mapping[FieldReference, int]
+    slot_registers: int
 
 
 def compile_predicates(trees: Sequence[Node]) -> Predicates | None:
     """The trees, whose fields follow the same `ValueRules`, in one program; None if it has no room for their fields."""
     try:
         compiler = Compiler(And(tuple(trees)))
-        words, entries = compiler.predicates(trees)
+        words, entries, slot_registers = compiler.predicates(trees)
     except NotCompiledError:
         return None
-    return Predicates(program_of(words), entries, dict(compiler.slots))
+    return Predicates(program_of(words), entries, dict(compiler.slots), slot_registers)
 
 
 def program_of(words: Words) -> Program:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pickle
 import uuid
 from unittest import mock
@@ -21,6 +22,7 @@ from examples import examples
 from headgate.errors import FilterError
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.rules import Matches, RuleSet, plan, rule_set
+from headgate.evaluate.rules.engine import EnginePart
 from headgate.message import AmqpType, AmqpValue, Message
 from headgate.message.batch import EncodedMessages
 from strategies import constants, damaged_messages, encoded_messages, expressions, names, section, string
@@ -197,6 +199,112 @@ few_equalities = st.one_of(
 @given(st.lists(few_equalities, min_size=20, max_size=40), st.lists(few_events, min_size=10, max_size=30))
 def test_equalities_that_messages_often_fulfil_are_all_checked(filters: list[Filter], messages: list[bytes]) -> None:
     assert_as_alone(filters, messages, set(), 1)
+
+
+few_letters = st.text("ab-ä\n", max_size=14)
+_patterns = st.lists(st.one_of(st.sampled_from("%_"), st.text("ab-ä", min_size=1, max_size=10)), max_size=5).map(
+    "".join
+)
+_text_demands = st.one_of(
+    st.builds("{} LIKE '{}'".format, few_keys, _patterns),
+    st.builds("{} NOT LIKE '{}'".format, few_keys, _patterns),
+    st.builds("({} LIKE '{}' OR {} LIKE '{}%')".format, few_keys, _patterns, few_keys, few_letters.map(str.strip)),
+    st.builds("({} LIKE '%{}' OR {} = 1)".format, few_keys, _patterns, few_keys),
+    st.builds("{} {} '{}'".format, few_keys, st.sampled_from(("CONTAINS", "STARTSWITH", "ENDSWITH")), _patterns),
+)
+_bounds = st.sampled_from(
+    ("0", "1", "1.5", "-0.5", "1E300", "9007199254740993", "9223372036854775807", "18446744073709551615")
+)
+_range_demands = st.one_of(
+    st.builds("{} {} {}".format, few_keys, st.sampled_from((">", ">=", "<", "<=", "=")), _bounds),
+    st.builds("{} BETWEEN {} AND {}".format, few_keys, _bounds, _bounds),
+    st.builds("{0} > {1} AND {2} >= {0}".format, few_keys, _bounds, _bounds),
+)
+_numbers = (0, 1, 2, -1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 0.5, 1.5, -0.0, 1e300, float("inf"), float("nan"))
+_many_values = st.one_of(
+    few_letters,
+    few_letters.map(lambda text: AmqpValue(AmqpType.SYMBOL, "ab" + text.replace("ä", ""))),
+    st.sampled_from(_numbers),
+    st.sampled_from((AmqpValue(AmqpType.ULONG, 2**63), AmqpValue(AmqpType.ULONG, 2**64 - 1), True, b"ab", None)),
+)
+_many_events = st.dictionaries(few_keys, _many_values, max_size=3).map(lambda values: event(**values))
+
+
+def parts_of(demands: st.SearchStrategy[str]) -> st.SearchStrategy[Filter]:
+    """Filters of one or two demands, and perhaps an equality, in any dialect that takes them."""
+    return (
+        st.tuples(
+            st.lists(st.one_of(demands, demands, _demands), min_size=1, max_size=3).map(" AND ".join),
+            st.sampled_from(("rabbitmq", "amqp", "rocketmq", "servicebus")),
+        )
+        .map(lambda given_text: parsed(*given_text))
+        .filter(lambda given_filter: given_filter is not None)
+    )
+
+
+@given(
+    st.lists(parts_of(_text_demands), min_size=10, max_size=30),
+    st.lists(_many_events, min_size=5, max_size=20),
+)
+def test_parts_of_texts_in_the_index_say_what_each_pattern_says_alone(
+    filters: list[Filter], messages: list[bytes]
+) -> None:
+    assert_as_alone(filters, messages, set(), 1)
+
+
+@given(
+    st.lists(parts_of(_range_demands), min_size=10, max_size=30),
+    st.lists(_many_events, min_size=5, max_size=20),
+)
+def test_ranges_in_the_index_say_what_each_comparison_says_alone(filters: list[Filter], messages: list[bytes]) -> None:
+    with mock.patch.object(plan, "_NARROW", 1):
+        assert_as_alone(filters, messages, set(), 1)
+
+
+def test_a_text_with_a_window_everywhere_is_asked_once_for_each_message() -> None:
+    filters = [Filter.parse(f"s LIKE '%{'ab' * length}%'", "amqp") for length in range(2, 60)]
+    texts = ["ab" * length for length in (0, 1, 2, 50, 1200)]
+    assert_as_alone(filters, [event(s=text) for text in (*texts, *texts)], set(), 1)
+
+
+def test_more_keys_of_one_message_than_are_kept_at_once_are_all_found() -> None:
+    texts = [f"{first}{second}{third}" for first in "abcd" for second in "abcd" for third in "abcd"]
+    filters = [Filter.parse(f"s LIKE '%{text}%' AND n = {number % 2}", "amqp") for number, text in enumerate(texts)]
+    messages = [event(s="".join(texts[number:] + texts[:number]) * 12, n=number % 2) for number in range(9)]
+    assert_as_alone(filters, messages, set(), 1)
+
+
+@pytest.mark.parametrize("dialect", ["amqp", "servicebus"])
+def test_a_narrow_range_is_found_among_thousands(dialect: str) -> None:
+    filters = [Filter.parse(f"n >= {number} AND n < {number + 1.5}", dialect) for number in range(2000)]
+    rules = RuleSet(filters)
+    part = rules._parts[0]
+    assert isinstance(part, EnginePart) and not part._plan.filter_count
+    batch = EncodedMessages.of([event(n=number) for number in (0, 0.25, 7, 7.5, 1999, 2000.25, 2000.5, -1, "7")])
+    assert pairs(rules.match(batch, now_ms=0)) == alone(dict(enumerate(filters)), set(), batch)
+
+
+def test_a_set_that_was_sent_asks_the_reference_for_single_filters() -> None:
+    filters = [Filter.parse(f"s LIKE '%x{number}x%' AND t + 1 > 2", "rabbitmq") for number in range(600)]
+    rules = pickle.loads(pickle.dumps(RuleSet(filters)))
+    batch = EncodedMessages.of([event(s=f"-x{number}x-", t=AmqpValue(AmqpType.ULONG, 2**63)) for number in (3, 7, 599)])
+    found = pairs(rules.match(batch, now_ms=0))
+    assert found == alone(dict(enumerate(filters)), set(), batch)
+    assert found[0] == {(0, 3), (1, 7), (2, 599)}
+
+
+def test_conditions_on_bodies_behind_a_key_see_the_body_of_their_message() -> None:
+    filters = [
+        Filter.parse(f"body.k = 'k{number}' AND body.flags[*] = 'a\"{number % 3}' AND body.n > {number}", "amqp")
+        for number in range(40)
+    ]
+    documents = [
+        {"k": f"k{number % 40}", "flags": [f'a"{number % 4}', "x" * number, f'a"{number % 2}'], "n": number}
+        for number in range(150)
+    ]
+    messages = [Message(json.dumps(document).encode()).encode() for document in documents]
+    assert_as_alone(filters, messages, set(), 1)
+    assert shared(filters, set(), 1).match(EncodedMessages.of(messages), now_ms=NOW_MS).rows.size > 20
 
 
 class Changes(RuleBasedStateMachine):

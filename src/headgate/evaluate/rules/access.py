@@ -1,8 +1,11 @@
-"""The equalities of fields with constants that a filter needs to be true, as keys of a hash index.
+"""What a filter needs of a field to be true, as keys of a hash index.
 
-A filter is true only if, for one of its *accesses*, the message has one of its keys. `=` and IN under AND are accesses;
-an OR is one if all its branches are. Which constants may be keys depends on what equality means (`ValueRules`): the key
-of the message's value must be the key of the constant whenever the language finds them equal.
+A filter is true only if, for one of its *accesses*, the message has one of its keys. `=`, IN and the texts of a LIKE
+pattern under AND are accesses; an OR is one if all its branches are. Which constants may be keys depends on what
+equality means (`ValueRules`): the key of the message's value must be the key of the constant whenever the language
+finds them equal. What is negated is no access: nearly every message fulfils it.
+
+Bounds of a number are an access, too: `range_of` joins those on one field.
 """
 
 from __future__ import annotations
@@ -14,13 +17,23 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headgate.evaluate import layout
+from headgate.evaluate.rules.layout import BEGINNING, END, LONGEST_KEY
 from headgate.evaluate.rules.normal import Junction, Literal, Normal, conjuncts
 from headgate.language import Value
 from headgate.language import tree as t
 from headgate.message import FieldReference, Section
 
 Key: TypeAlias = tuple[int, int, int | bytes]
-"""A field by number, and the kind and content of a value: bytes, a number in its simplest form, or a boolean."""
+"""A field by number, and the kind and content of a value: bytes, a number in its simplest form, or a boolean.
+
+The kinds BEGINNING, END and ANYWHERE say where in a text the content is.
+"""
+
+ANYWHERE = -1
+"""The plan makes a window of it."""
+
+SHORTEST_ANYWHERE = 3
+"""Shorter texts occur in too many values."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,6 +85,15 @@ class Access:
     """Whether having one of the keys makes the conjunct true."""
 
 
+@dataclass(slots=True, frozen=True)
+class RangeAccess:
+    """A filter is true only for messages with a number from `low` to `high`, as the nearest doubles, in a field."""
+
+    field: int
+    low: float
+    high: float
+
+
 class Accesses:
     """Finds the accesses of filters; their fields are numbered as they are met.
 
@@ -85,15 +107,54 @@ class Accesses:
         self._equalities = {id(rules): equality for rules, equality in EQUALITIES.items()}
 
     def of(self, node: Normal) -> list[Access]:
-        """The accesses of a filter, by the places of its conjuncts."""
+        """The accesses of a filter by keys; one conjunct may be several."""
         found = []
         for place, part in enumerate(conjuncts(node)):
+            if isinstance(part, Literal) and not part.negated and isinstance(part.predicate, t.Like | t.TextTest):
+                found += [Access((key,), place, whole) for key, whole in self._text_keys(part.predicate)]
+                continue
             keys = self._keys_of(part)
             if keys:
                 # Behind a member of another kind, IN may have failed before it came to the one that is equal.
                 whole = isinstance(part, Literal) and len({_FAMILIES.get(kind, kind) for _, kind, _ in keys}) == 1
                 found.append(Access(tuple(dict.fromkeys(keys)), place, whole))
         return found
+
+    def range_of(self, node: Normal) -> RangeAccess | None:
+        """The access of a filter by bounds of a field, from below and from above; of several the first."""
+        found: dict[int, list[float]] = {}
+        for part in conjuncts(node):
+            if not isinstance(part, Literal) or part.negated or not isinstance(part.predicate, t.Compare):
+                continue
+            bound = _bound(part.predicate)
+            equality = self._equalities.get(id(part.predicate.rules))
+            if bound is None or equality is None or not equality.numbers_below:
+                continue
+            field, operator, value = bound
+            number = -1 if id(field.rules) not in self._equalities else self._number(field.reference)
+            if number >= 0:
+                limits = found.setdefault(number, [-math.inf, math.inf])
+                if operator in (t.CompareOperator.LESS, t.CompareOperator.LESS_OR_EQUAL):
+                    limits[1] = min(limits[1], value)
+                else:
+                    limits[0] = max(limits[0], value)
+        for number, (low, high) in found.items():
+            if -math.inf < low <= high < math.inf:
+                return RangeAccess(number, low, high)
+        return None
+
+    def _text_keys(self, predicate: t.Like | t.TextTest) -> list[tuple[Key, bool]]:
+        """Texts that the subject must hold, and whether the predicate asks for nothing else."""
+        field = predicate.subject
+        if predicate.negated or not isinstance(field, t.Field):
+            return []
+        rules = predicate.rules if isinstance(predicate, t.Like) else field.rules
+        if id(rules) not in self._equalities or id(field.rules) not in self._equalities:
+            return []
+        number = self._number(field.reference)
+        if number < 0:
+            return []
+        return [((number, kind, text), whole) for kind, text, whole in _texts(predicate) if len(text) <= LONGEST_KEY]
 
     def _keys_of(self, part: Normal) -> list[Key] | None:
         """Keys of which a message has one whenever the part is true for it; None if none are known."""
@@ -111,6 +172,10 @@ class Accesses:
 
     def _keys_of_predicate(self, predicate: t.Node) -> list[Key] | None:
         match predicate:
+            case t.Like() | t.TextTest():
+                # The longest names the fewest messages.
+                keys = [key for key, _ in self._text_keys(predicate)]
+                return [max(keys, key=lambda key: len(key[2]) if isinstance(key[2], bytes) else 0)] if keys else None
             case t.Compare(operator=t.CompareOperator.EQUAL, left=t.Field() as field, right=t.Constant() as constant):
                 return self._keys(field, predicate.rules, (constant,))
             case t.Compare(operator=t.CompareOperator.EQUAL, left=t.Constant() as constant, right=t.Field() as field):
@@ -149,10 +214,59 @@ class Accesses:
         return alike[-1]
 
 
+def _texts(predicate: t.Like | t.TextTest) -> list[tuple[int, bytes, bool]]:
+    """Kind and content of the keys of a pattern, and whether the key says all."""
+    if isinstance(predicate, t.TextTest):
+        kind = _PLACES[predicate.kind]
+        if not predicate.text or (kind == ANYWHERE and len(predicate.text) < SHORTEST_ANYWHERE):
+            return []
+        return [(kind, predicate.text, kind != ANYWHERE)]
+    pattern = predicate.pattern
+    match pattern.shape:
+        case t.LikeShape.EXACT:
+            return [(layout.BYTES, pattern.prefix, True)]
+        case t.LikeShape.GENERAL:
+            # A line feed behind the last text is tolerated in some languages: it need not be the end.
+            texts = [(place, part) for place, part in enumerate(pattern.elements) if isinstance(part, bytes)]
+            return [
+                (ANYWHERE if place else BEGINNING, text, False)
+                for place, text in texts
+                if not place or len(text) >= SHORTEST_ANYWHERE
+            ]
+        case _:
+            ends = [(BEGINNING, pattern.prefix), (END, pattern.suffix)]
+            found = [(kind, text) for kind, text in ends if text]
+            return [(kind, text, len(found) == 1) for kind, text in found]
+
+
+_PLACES = {
+    t.TextTestKind.STARTS_WITH: BEGINNING,
+    t.TextTestKind.ENDS_WITH: END,
+    t.TextTestKind.CONTAINS: ANYWHERE,
+}
+
+
+def _bound(node: t.Compare) -> tuple[t.Field, t.CompareOperator, float] | None:
+    """Field, order and the nearest double of a comparison by order with a number."""
+    match node:
+        case t.Compare(left=t.Field() as field, right=t.Constant(value=value), operator=operator):
+            pass
+        case t.Compare(left=t.Constant(value=value), right=t.Field() as field):
+            operator = node.operator.mirrored
+        case _:
+            return None
+    if operator.is_equality or isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return field, operator, float(value)
+    except OverflowError:
+        return None
+
+
 def key_of_value(value: Value, equality: EqualityRules) -> tuple[int, int | bytes] | None:
     """Kind and content of the key of a value; None for values that are not keys."""
     if isinstance(value, bytes):
-        return layout.BYTES, value
+        return (layout.BYTES, value) if len(value) <= LONGEST_KEY else None
     if isinstance(value, bool):
         return (layout.BOOLEAN, int(value)) if equality.booleans else None
     if not isinstance(value, int | float) or not -equality.numbers_below < value < equality.numbers_below:

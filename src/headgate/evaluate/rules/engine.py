@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,61 +24,95 @@ from headgate.message import SLACK_BYTES, EncodedMessages
 
 KERNEL_MODULE = "headgate.evaluate.rules.kernel"
 TEXTS_MODULE = "headgate.evaluate.rules.texts.kernel"
+INDEX_MODULE = "headgate.evaluate.rules.index.kernel"
 
 _CLASSES_BYTES = 4 << 20
 _MOST_CLASSES = 32_768
 _FEWEST_CLASSES = 2 * layout.BLOCK
 _FEW_PAIRS = 4096
 _LINE_BYTES = 64
+_PRESENT_BITS = 8
+"""Bits for each bucket, of which a half or less has a key: one in sixteen and more of what is no key is looked up."""
+
+
+_PACKED_TOGETHER = 512
+"""Filters that are packed together: so many are unpacked for one."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Packed:
-    """Pickled filters, their count, and the numbers of filters whose errors are wanted."""
+    """Filters, pickled and compressed some hundred at a time, their numbers, and those whose errors are wanted."""
 
-    content: bytes
-    count: int
+    contents: Sequence[bytes]
+    numbers: Words
     exact: Words
 
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> _Packed:
+        """Some filters, packed."""
+        groups = (members[first : first + _PACKED_TOGETHER] for first in range(0, len(members), _PACKED_TOGETHER))
+        return cls(
+            [zlib.compress(pickle.dumps(group), 1) for group in groups],
+            np.array([member.number for member in members], dtype=np.int64),
+            np.array([member.number for member in members if member.exact_errors], dtype=np.int64),
+        )
 
-def _exact(members: Sequence[Member]) -> Words:
-    return np.array([member.number for member in members if member.exact_errors], dtype=np.int64)
+    def group(self, which: int) -> Sequence[Member]:
+        """The filters that are packed together with others, unpacked."""
+        members: Sequence[Member] = pickle.loads(zlib.decompress(self.contents[which]))
+        return members
 
 
 class EnginePart:
     """Filters of one language that share an index, predicates and bitmaps; immutable to its users.
 
-    Pickled filters stay packed until one is needed: a run needs the plan alone.
+    A run needs the plan alone. Where it was unpickled, filters stay packed: those that the reference is to decide are
+    unpacked with their neighbours, and all if it is to decide a message for all.
     """
 
     def __init__(self, members: Sequence[Member] | _Packed, plan: Plan) -> None:
         self._plan = plan
         self._packed = members if isinstance(members, _Packed) else None
         self._members = None if isinstance(members, _Packed) else members
-        self._exact = members.exact if isinstance(members, _Packed) else _exact(members)
+        self._unpacked: dict[int, Member] = {}
         self._free: list[_Run] = []
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._packed is None:
-            members = self.members
-            self._packed = _Packed(pickle.dumps(members), len(members), self._exact)
+            self._packed = _Packed.of(self.members)
         return EnginePart, (self._packed, self._plan)
 
     def __len__(self) -> int:
-        return self._packed.count if self._packed is not None else len(self.members)
+        return len(self._packed.numbers) if self._packed is not None else len(self.members)
 
     @property
     def members(self) -> Sequence[Member]:
         """Its filters."""
         if self._members is None:
             assert self._packed is not None
-            members: Sequence[Member] = pickle.loads(self._packed.content)
-            self._members = members
+            groups = range(len(self._packed.contents))
+            self._members = [member for which in groups for member in self._packed.group(which)]
         return self._members
 
     @functools.cached_property
-    def _by_number(self) -> dict[int, Member]:
-        return {member.number: member for member in self.members}
+    def _exact(self) -> Words:
+        if self._packed is not None:
+            return self._packed.exact
+        return np.array([member.number for member in self.members if member.exact_errors], dtype=np.int64)
+
+    @functools.cached_property
+    def _places(self) -> dict[int, int]:
+        numbers = self._packed.numbers.tolist() if self._packed is not None else (each.number for each in self.members)
+        return {number: place for place, number in enumerate(numbers)}
+
+    def _member(self, number: int) -> Member:
+        place = self._places[number]
+        if self._members is not None:
+            return self._members[place]
+        if number not in self._unpacked:
+            assert self._packed is not None
+            self._unpacked.update((each.number, each) for each in self._packed.group(place // _PACKED_TOGETHER))
+        return self._unpacked[number]
 
     def match(self, batch: EncodedMessages, now_ms: int) -> Found:
         """One walk over the messages; pairs that the kernel leaves open go to the reference evaluator."""
@@ -102,7 +137,7 @@ class EnginePart:
 
     def _asked(self, pairs: Words) -> Iterator[tuple[int, list[Member]]]:
         for row, of_row in itertools.groupby(pairs.tolist(), key=lambda pair: pair >> ROW_SHIFT):
-            yield row, [self._by_number[pair & ((1 << ROW_SHIFT) - 1)] for pair in of_row]
+            yield row, [self._member(pair & ((1 << ROW_SHIFT) - 1)) for pair in of_row]
 
 
 @dataclass(slots=True)
@@ -131,6 +166,7 @@ class _Run:
         assert texts is not None
         self._memory = memory = _Memory()
         self._plan = plan
+        self._messages = 0
         self._texts = texts
         self._text = memory.address(plan.text)
         self._head = np.zeros(layout.HEAD_WORDS, dtype=np.int64)
@@ -151,9 +187,6 @@ class _Run:
         self._set(layout.NUMBERS, memory.address(plan.numbers))
         self._set(layout.PROGRAM, plan.program.words_address)
         self._set(layout.POOL, plan.program.pool_address)
-        residuals = len(plan.filters) - plan.filter_count
-        self._set(layout.HITS, memory.words(residuals * layout.BLOCK // 64))
-        self._set(layout.HIT_FILTERS, memory.words(residuals))
         self._prepare_index()
 
     def _set(self, word: int, value: int) -> None:
@@ -164,27 +197,32 @@ class _Run:
         if index is None:
             return
         memory = self._memory
-        keys = index.keys.copy()
-        keys[keys[:, layout.KEY_KIND // 8] == words_of_programs.BYTES, layout.KEY_PAYLOAD // 8] += self._text
-        places = _power_of_two(2 * len(keys))
-        self._set(layout.FIELDS, memory.address(index.fields))
-        self._set(layout.FIELD_COUNT, len(index.fields))
-        self._set(layout.BUCKETS, memory.words(places * len(layout.BUCKET)))
-        self._set(layout.BUCKET_MASK, places - 1)
-        self._set(layout.KEYS, memory.address(keys))
-        self._set(layout.POSTINGS, memory.address(index.postings))
-        self._set(layout.CANDIDATES, memory.address(index.candidates))
-        self._set(layout.STORED, memory.words(64 * len(words_of_programs.REGISTER) * len(index.fields)))
-        self._set(layout.HASHES, memory.words(64 * len(index.fields)))
+        buckets = _power_of_two(2 * len(index.positions))
+        bits = _PRESENT_BITS * buckets
+        for word, value in (
+            (layout.FIELDS, memory.address(index.fields)),
+            (layout.FIELD_COUNT, len(index.fields)),
+            (layout.PROBES, memory.address(index.probes)),
+            (layout.BOUNDS, memory.address(index.bounds)),
+            (layout.KEYS, memory.address(index.keys)),
+            (layout.CANDIDATES, memory.address(index.candidates)),
+            (layout.BUCKETS, memory.words(buckets)),
+            (layout.BUCKET_MASK, buckets - 1),
+            (layout.PRESENT, memory.words(bits // 64 + 1)),
+            (layout.PRESENT_MASK, bits - 1),
+            (layout.FOUND, memory.words(layout.MOST_FOUND * len(layout.FOUND_PART))),
+            (layout.SLOTS, memory.words((index.slot_bytes + words_of_programs.REGISTER_BYTES) // 8 * layout.GATHERED)),
+            (layout.SLOT_BYTES, index.slot_bytes),
+            (layout.WINDOWS_SEEN, memory.words(index.windows)),
+            (layout.VERDICTS, memory.words(index.remembered)),
+        ):
+            self._set(word, value)
         if self._plan.program.words[words_of_programs.BODY_PATHS // 8]:
-            self._set(layout.BODY_TEXTS, memory.words(64 * words_of_programs.UNESCAPED_BYTES // 8))
-        self._texts.fill_buckets(
-            int(self._head[layout.BUCKETS // 8]),
-            places - 1,
-            int(self._head[layout.KEYS // 8]),
-            8 * layout.KEY_WORDS,
-            len(keys),
-        )
+            self._set(layout.BODY_TEXTS, memory.words(layout.GATHERED * words_of_programs.UNESCAPED_BYTES // 8))
+        index_kernel = load(INDEX_MODULE)
+        assert index_kernel is not None
+        positions = memory.address(index.positions)
+        index_kernel.fill_index(address_of(self._head), positions, len(index.positions))
 
     def _column(self, column: ColumnPlan) -> Words:
         """The words of a column with addresses and with memory for classes."""
@@ -253,6 +291,8 @@ class _Run:
         while True:
             self._set(layout.OUT, address_of(self._out))
             self._set(layout.OUT_CAPACITY, len(self._out))
+            self._set(layout.RUN_MESSAGES, self._messages)
+            self._messages += messages
             ended = kernel.match(address_of(self._head))
             count = int(self._head[layout.OUT_COUNT // 8])
             if ended == layout.ALL_DONE:
@@ -269,6 +309,8 @@ class _Run:
         pairs = np.empty(count, dtype=np.int64)
         places = np.zeros(messages + 1, dtype=np.int64)
         others = kernel.order_pairs(address_of(self._out), count, address_of(places), address_of(pairs))
+        if self._plan.index is not None and self._plan.index.repeats and count:
+            pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])]
         if not others:
             return [pairs, pairs[:0], pairs[:0]]
         what = pairs >> layout.WHAT_SHIFT

@@ -22,8 +22,7 @@ from headgate.evaluate.layout import (
 from headgate.evaluate.rules import layout
 from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room, spread, verdict_at
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
-from headgate.evaluate.rules.index.kernel import GROUP as LOOK_UP_ROWS
-from headgate.evaluate.rules.index.kernel import keep, look_up
+from headgate.evaluate.rules.index.kernel import find_keys, look_up
 from headgate.evaluate.rules.texts.kernel import clear, mark
 from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
 from headgate.kernels.compiler import helper, inlined, kernel
@@ -93,10 +92,7 @@ def _begin_block(head: int) -> None:
             layout.TRIPLE_BYTES,
         )
         at += layout.LOOSE_PREDICATE_BYTES
-    for hit in range(load_i64(head + layout.HIT_COUNT)):
-        number = load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit)
-        clear(load_i64(head + layout.HITS) + number * BITMAP_BYTES, BITMAP_BYTES)
-    store_i64(head + layout.HIT_COUNT, 0)
+    store_i64(head + layout.FOUND_COUNT, 0)
 
 
 @helper
@@ -156,8 +152,8 @@ def _write(head: int, first: int, bitmap: int, record: int, what: int) -> bool:
 
 
 @helper
-def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> bool:
-    """Find and write the rows that a filter matches, among `hits` if that is given; False if there is no room."""
+def _ask_filter(head: int, first: int, record: int, others: int) -> bool:
+    """Find and write the rows that a filter matches; False if there is no room."""
     code = load_i64(head + layout.CODE) + 8 * load_i64(record + layout.FILTER_CODE)
     length = load_i64(record + layout.FILTER_LENGTH)
     bits = load_i64(head + layout.BITS)
@@ -165,13 +161,8 @@ def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> b
     if others & load_i64(record + layout.FILTER_COLUMNS) == 0:
         if not where_true(code, load_i64(record + layout.FILTER_HEAD), length, bits, stack):
             return True
-        if hits != 0:
-            both_bitmaps(stack, stack, hits)
         return _write(head, first, stack, record, layout.MATCH)
     where_what(code, length, bits, stack)
-    if hits != 0:
-        both_bitmaps(stack, stack, hits)
-        both_bitmaps(stack + layout.IS_OTHER, stack + layout.IS_OTHER, hits)
     if not _write(head, first, stack, record, layout.MATCH):
         return False
     if words_with_bits(stack + layout.IS_OTHER) == 0:
@@ -190,16 +181,10 @@ def _ask_filter(head: int, first: int, record: int, others: int, hits: int) -> b
 
 @helper
 def _ask_filters(head: int, first: int, others: int) -> bool:
-    """Evaluate the filters that every block needs, then the ones that the index named; False if there is no room."""
+    """Evaluate the filters that every block needs; False if there is no room."""
     filters = load_i64(head + layout.FILTERS)
-    count = load_i64(head + layout.FILTER_COUNT)
-    for number in range(count):
-        if not _ask_filter(head, first, filters + number * (8 * layout.FILTER_WORDS), others, 0):
-            return False
-    for hit in range(load_i64(head + layout.HIT_COUNT)):
-        number = load_i64(load_i64(head + layout.HIT_FILTERS) + 8 * hit)
-        hits = load_i64(head + layout.HITS) + number * BITMAP_BYTES
-        if not _ask_filter(head, first, filters + (count + number) * (8 * layout.FILTER_WORDS), others, hits):
+    for number in range(load_i64(head + layout.FILTER_COUNT)):
+        if not _ask_filter(head, first, filters + number * (8 * layout.FILTER_WORDS), others):
             return False
     return True
 
@@ -231,7 +216,6 @@ def match(head: int) -> int:
         written = load_i64(head + layout.OUT_COUNT)
         _begin_block(head)
         others = 0
-        looked_up = 0
         for row in range(rows):
             start = load_i64(starts + 8 * (first + row))
             length = load_i64(lengths + 8 * (first + row))
@@ -243,10 +227,13 @@ def match(head: int) -> int:
                 prefetch(ahead + 64)
                 prefetch(ahead + 128)
             start += data
-            room = texts + UNESCAPED_BYTES * (row - looked_up) if indexed else 0
+            room = texts + UNESCAPED_BYTES * (row & (layout.GATHERED - 1)) if indexed else 0
             state = _fill_slots(start, start + length, program, registers, pool, room)
             if state == layout.DECIDED and indexed:
-                state = keep(head, row, registers)
+                state = find_keys(head, row, registers)
+                if state == layout.NO_ROOM:
+                    store_i64(head + layout.OUT_COUNT, written)
+                    return layout.NO_ROOM
             store_u8(states + first + row, state)
             if state == layout.DECIDED:
                 _classify(head, row, program, registers, pool)
@@ -254,12 +241,10 @@ def match(head: int) -> int:
                     others |= _ask_loose(head, row, program, registers, pool)
             else:
                 _no_classes(head, row)
-            if indexed and row + 1 - looked_up == LOOK_UP_ROWS:
-                if not look_up(head, first, looked_up, row + 1):
-                    store_i64(head + layout.OUT_COUNT, written)
-                    return layout.NO_ROOM
-                looked_up = row + 1
-        if indexed and not look_up(head, first, looked_up, rows):
+            if indexed and (row + 1) & (layout.GATHERED - 1) == 0 and not look_up(head, registers):
+                store_i64(head + layout.OUT_COUNT, written)
+                return layout.NO_ROOM
+        if indexed and not look_up(head, registers):
             store_i64(head + layout.OUT_COUNT, written)
             return layout.NO_ROOM
         for row in range(rows, layout.BLOCK):

@@ -33,6 +33,8 @@ from headgate.evaluate.layout import (
 from headgate.kernels import places
 
 BLOCK = 1024
+GATHERED = 64
+"""Messages whose keys are looked up together."""
 
 # How the value in a register is known again. A kind in none of these is never taken for one seen before.
 KINDS_BY_THEMSELVES = 1 << NULL | 1 << ABSENT | 1 << OPEN | 1 << ODD
@@ -69,22 +71,28 @@ UNSURE = 152  # address: bitmap of the rows for which some predicate is undecide
 SQUARE = 160  # address of 64 words
 CODE = 168
 FILTERS = 176
-FILTER_COUNT = 184  # filters that every block asks; those behind them are asked when the index names them
+FILTER_COUNT = 184
 NUMBERS = 192
 FIELDS = 200  # address of the indexed fields
 FIELD_COUNT = 208
-BUCKETS = 216
+BUCKETS = 216  # address of a word per bucket: upper half of the hash, 1 + position of the key in words; 0: empty
 BUCKET_MASK = 224
 KEYS = 232
-POSTINGS = 240
-CANDIDATES = 248
-STORED = 256  # address: the indexed fields of 64 messages, a register each
-HASHES = 264  # address: the hashes of the same
-HITS = 272  # address: for each filter behind FILTER_COUNT a bitmap
-HIT_FILTERS = 280  # address: those with a bit in theirs
-HIT_COUNT = 288
-BODY_TEXTS = 296  # address: room for texts of bodies without their escapes, for as many messages as STORED has
-HEAD_WORDS = 38
+PROBES = 240  # address: what to look up of a text
+BOUNDS = 248  # address: bounds of ranges, doubles
+CANDIDATES = 256
+PRESENT = 264  # address: a bit for each hash that a key has
+PRESENT_MASK = 272
+FOUND = 280  # address: `FoundBlock`s of the messages since the last look-up
+FOUND_COUNT = 288
+SLOTS = 296  # address: the slots of those messages
+SLOT_BYTES = 304
+IN_SLOTS = 312  # the number in the run of the message whose slots the registers hold, -1 if unknown
+WINDOWS_SEEN = 320  # address: for each key that is a window the message that had it last
+VERDICTS = 328  # address: for each predicate of several candidates its last message and verdict
+RUN_MESSAGES = 336  # messages of earlier calls: a message has a number that no other message of the run has
+BODY_TEXTS = 344  # address: room for texts of bodies without their escapes, for each of those messages
+HEAD_WORDS = 44
 
 # States of a message.
 DECIDED = 0
@@ -173,26 +181,47 @@ NEGATED = 16
 PLACE_SHIFT = 8
 SOURCE_SHIFT = 20
 
-# An indexed field: register of the field in bytes, kinds that only the reference can tell, whether it is an access key.
+# An indexed field: register of the field in bytes, kinds that only the reference can tell, which texts to look up,
+# whether numbers and booleans are keys, and the bounds of its ranges.
 FIELD_SLOT = 0
 FIELD_OPEN_KINDS = 8
-FIELD_IS_ACCESS = 16
-FIELD_WORDS = 3
+FIELD_PROBES = 16  # position
+FIELD_PROBE_COUNT = 24
+FIELD_HAS_NUMBERS = 32
+FIELD_BOUNDS = 40  # position
+FIELD_BOUND_COUNT = 48
+FIELD_LEVELS = 56
+FIELD_WORDS = 8
 
-# A key: field, kind, payload or text address, length, position and number of its postings.
-KEY_FIELD = 0
-KEY_KIND = 8
-KEY_PAYLOAD = 16
-KEY_LENGTH = 24
-KEY_POSTINGS = 32
-KEY_POSTING_COUNT = 40
-KEY_WORDS = 6
+# A probe: which part of a text is looked up, as a kind of key, and its length in bytes; 0 for the whole text.
+PROBE_KIND = 0
+PROBE_LENGTH = 8
+PROBE_WORDS = 2
 
-# A candidate: number of the filter, 1 + its residual filter behind FILTER_COUNT (0: none), number of checks, keys.
-CANDIDATE_NUMBER = 0
-CANDIDATE_RESIDUAL = 8
-CANDIDATE_CHECKS = 16
-CANDIDATE_FIRST = 24
+# Kinds of keys beside those of whole values, which are kinds of registers.
+BEGINNING = 32
+END = 33
+WINDOW = 34  # some bytes anywhere in a text
+RANGE = 35  # a block of 2^level places between the bounds of a field: level << LEVEL_SHIFT | place >> level
+LEVEL_SHIFT = 40
+WINDOW_LENGTHS = (8, 6, 4, 3, 2, 1)
+
+# A key: its label, then the number, or the text in whole words; for a window its number among the windows; then the
+# positions of candidates in words. Behind a range each is preceded by its first and last place.
+# The label is kind | field << KEY_FIELD_SHIFT | length << KEY_LENGTH_SHIFT; the number of candidates is above it.
+KEY_FIELD_SHIFT = 6
+KEY_LENGTH_SHIFT = 18
+KEY_COUNT_SHIFT = 40
+LONGEST_KEY = (1 << (KEY_COUNT_SHIFT - KEY_LENGTH_SHIFT)) - 1
+LAST_PLACE_SHIFT = 32
+
+# A candidate: number of the filter, number of its checks << CHECKS_SHIFT, the checks. A check is a predicate that must
+# be true, or false if negated: flags, 1 + its place among the remembered verdicts (0: not remembered), its code.
+CHECKS_SHIFT = 32
+CHECK_NEGATED = 1
+CHECK_PLACE_SHIFT = 1
+CHECK_ENTRY_SHIFT = 32
+VERDICT_BITS = 3
 
 
 class LooseBlock(NamedTuple):
@@ -231,21 +260,29 @@ class SeenBlock(NamedTuple):
     unused: int
 
 
-class BucketBlock(NamedTuple):
-    """A place in the hash index."""
+class FoundBlock(NamedTuple):
+    """A part of a message that may be a key."""
 
+    message: int
+    """Its number in the block."""
+    label: int
+    payload: int
+    """A number, or the address of the text."""
+    length: int
+    """Of the text; for a range the place of the number between the bounds."""
     hash: int
-    key: int
-    """1 + number of the key; 0: empty place."""
+    bucket: int
+    """Where its key may be; -1: it is no key."""
 
 
 LOOSE_PREDICATE = places(LooseBlock)
 SPAN = places(SpanBlock)
 TEXT = places(TextBlock)
 SEEN = places(SeenBlock)
-BUCKET = places(BucketBlock)
+FOUND_PART = places(FoundBlock)
 LOOSE_PREDICATE_BYTES = 8 * len(LOOSE_PREDICATE)
 SPAN_BYTES = 8 * len(SPAN)
 TEXT_BYTES = 8 * len(TEXT)
 SEEN_BYTES = 8 * len(SEEN)
-BUCKET_BYTES = 8 * len(BUCKET)
+FOUND_BYTES = 8 * len(FOUND_PART)
+MOST_FOUND = 2048

@@ -80,8 +80,9 @@ def conjuncts(node: Normal) -> tuple[Normal, ...]:
     return node.parts if isinstance(node, Junction) and node.all_of else (node,)
 
 
-def nodes_of(node: Normal) -> list[Node]:
-    """The predicates of a normal form, from left to right, repeated as they stand there."""
-    if isinstance(node, Literal):
-        return [node.predicate]
-    return [predicate for part in node.parts for predicate in nodes_of(part)]
+def tree_of(normal: Normal) -> Node:
+    """A tree with the same verdict on every message."""
+    if isinstance(normal, Literal):
+        return Not(normal.predicate) if normal.negated else normal.predicate
+    parts = tuple(tree_of(part) for part in normal.parts)
+    return And(parts) if normal.all_of else Or(parts)

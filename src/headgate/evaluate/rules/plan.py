@@ -5,8 +5,10 @@ A plan holds positions where a run needs addresses, so that it may be pickled; `
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,10 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.evaluate import program as programs
+from headgate.evaluate.layout import BYTES, LARGE, REGISTER_BYTES
 from headgate.evaluate.program import Program
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.access import EQUALITIES, Access, Accesses, Key
-from headgate.evaluate.rules.normal import DEEPEST, Junction, Literal, Normal, Numbered, conjuncts, normal_form
+from headgate.evaluate.rules.access import ANYWHERE, EQUALITIES, Accesses, Key, RangeAccess
+from headgate.evaluate.rules.normal import (
+    DEEPEST,
+    Junction,
+    Literal,
+    Normal,
+    Numbered,
+    conjuncts,
+    normal_form,
+    tree_of,
+)
 from headgate.evaluate.rules.parts import Member
 from headgate.evaluate.rules.predicates import (
     Column,
@@ -26,12 +38,16 @@ from headgate.evaluate.rules.predicates import (
     in_columns,
     integer_bounds,
 )
-from headgate.language.tree import Field, Rules
+from headgate.language.tree import Field, Node, Rules, identity
 from headgate.message import SLACK_BYTES, FieldReference
 
 INDEX_FROM = 256
 """A field is indexed if that many different constants are demanded of it: bitmaps serve fewer faster, because one
-instruction asks for 1 024 messages and a message has one of the constants."""
+instruction asks for 1 024 messages and a message has one of the constants. An eighth of as many parts of texts: each
+pattern is asked for each new value."""
+
+_NARROW = 1 / 64
+"""The greatest share of the places between the bounds of a field that the range of an indexed filter covers."""
 
 _NO_PLACE = DEEPEST + 1
 """A place that is never read; lower places hold the conditions before an operand."""
@@ -57,12 +73,22 @@ class ColumnPlan:
 
 @dataclass(slots=True, frozen=True)
 class IndexPlan:
-    """The indexed fields, the keys (text by position), and the candidates behind them."""
+    """The indexed fields, what to look up of their texts, the bounds of their ranges, the keys, and the candidates.
+
+    `positions` says where the keys begin; `bounds` are the bits of doubles.
+    """
 
     fields: Words
+    probes: Words
+    bounds: Words
     keys: Words
-    postings: Words
+    positions: Words
     candidates: Words
+    slot_bytes: int
+    windows: int
+    remembered: int
+    repeats: bool
+    """Whether a message may find a filter by several keys."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,12 +109,12 @@ class Plan:
 
 @dataclass(slots=True)
 class _Indexed:
-    """A filter found by keys: it needs one of `keys`, all of `checks`, and the rest of its conditions, `residual`."""
+    """A filter found by one of `keys`, or by its `range`, that needs all of `checks`."""
 
-    member: Member
+    number: int
     keys: Sequence[Key]
-    checks: Sequence[Key]
-    residual: Normal | None
+    range: RangeAccess | None
+    checks: Sequence[Normal]
 
 
 def plan_of(members: Sequence[Member], rules: Rules) -> Plan | None:
@@ -127,10 +153,42 @@ class _Planner:
             for accesses_ in options
         ]
         keys = {key for access in chosen if access for key in access.keys}
-        constants = Counter(field for field, _, _ in keys)
-        for (member, normal), access, others in zip(members, chosen, options, strict=True):
-            if access and all(constants[field] >= INDEX_FROM for field, _, _ in access.keys):
-                self.indexed.append(_indexed(member, normal, access, others))
+        constants = Counter((field, kind in _PARTS_OF_TEXTS) for field, kind, _ in keys)
+        enough = {
+            group
+            for group, count in constants.items()
+            if count >= (max(INDEX_FROM // 8, 1) if group[1] else INDEX_FROM)
+        }
+        others = []
+        for (member, normal), access in zip(members, chosen, strict=True):
+            if access and all((field, kind in _PARTS_OF_TEXTS) in enough for field, kind, _ in access.keys):
+                left = [
+                    part for place, part in enumerate(conjuncts(normal)) if not access.whole or place != access.place
+                ]
+                self.indexed.append(_Indexed(member.number, access.keys, None, left))
+            else:
+                others.append((member, normal))
+        self._divide_by_ranges(others, found)
+
+    def _divide_by_ranges(self, members: Sequence[tuple[Member, Normal]], found: Accesses) -> None:
+        """Filters with narrow bounds of a number go to the index, too."""
+        ranges = [None if member.exact_errors else found.range_of(normal) for member, normal in members]
+        by_field: defaultdict[int, list[RangeAccess]] = defaultdict(list)
+        for access in ranges:
+            if access is not None:
+                by_field[access.field].append(access)
+        bounds = {field: _bounds_of(accesses_) for field, accesses_ in by_field.items()}
+
+        def is_narrow(access: RangeAccess) -> bool:
+            places = bounds[access.field]
+            covered = places.searchsorted(access.high) - places.searchsorted(access.low) + 1
+            return bool(covered <= max(_NARROW * len(places), 1))
+
+        narrow = [access is not None and is_narrow(access) for access in ranges]
+        counts = Counter(access.field for access, is_one in zip(ranges, narrow, strict=True) if access and is_one)
+        for (member, normal), access, is_one in zip(members, ranges, narrow, strict=True):
+            if access is not None and is_one and counts[access.field] >= INDEX_FROM:
+                self.indexed.append(_Indexed(member.number, (), access, conjuncts(normal)))
             else:
                 self.shared.append((member, normal))
 
@@ -139,16 +197,14 @@ class _Planner:
     def plan(self) -> Plan | frozenset[FieldReference] | None:
         """The plan, or the fields that turned out to have no place in a program."""
         shared = [(member, self.predicates.add(normal)) for member, normal in self.shared]
-        residuals = [
-            (indexed.member, self.predicates.add(indexed.residual))
-            for indexed in self.indexed
-            if indexed.residual is not None
-        ]
-        fields = list(dict.fromkeys(key[0] for indexed in self.indexed for key in (*indexed.keys, *indexed.checks)))
-        references = [self.references[field] for field in fields]
+        index = _Index(self.indexed) if self.indexed else None
+        references = [self.references[field] for field in index.fields] if index else []
         order = in_columns(self.predicates)
         trees = [self.predicates.trees[number] for number in order]
-        compiled = programs.compile_predicates([*trees, *(Field(reference, self.rules) for reference in references)])
+        asked = index.predicates if index else []
+        compiled = programs.compile_predicates(
+            [*trees, *asked, *(Field(reference, self.rules) for reference in references)]
+        )
         if compiled is None:
             return None
         missing = frozenset(reference for reference in references if reference not in compiled.slots)
@@ -161,10 +217,6 @@ class _Planner:
         for node, exact, given in _merged(shared):
             filters.append(self._filter(node, places, groups, (len(numbers), len(given), int(exact))))
             numbers += given
-        filter_count = len(filters)
-        for member, node in residuals:
-            filters.append(self._filter(node, places, groups, (len(numbers), 1, 0)))
-            numbers.append(member.number)
         columns: list[ColumnPlan] = []
         first = 0
         for column in self.predicates.columns:
@@ -180,9 +232,9 @@ class _Planner:
             len(order),
             _words(self.code, 1),
             _words(filters, layout.FILTER_WORDS),
-            filter_count,
+            len(filters),
             _words(numbers, 1),
-            self._index(fields, compiled.slots) if self.indexed else None,
+            None if index is None else index.plan(self.rules, references, compiled, len(order)),
             np.frombuffer(bytes(self.text) + bytes(SLACK_BYTES), dtype=np.uint8),
         )
 
@@ -242,65 +294,178 @@ class _Planner:
             column.separable,
         )
 
-    # -- the index -----------------------------------------------------------------------------------------------------
 
-    def _index(self, fields: Sequence[int], slots: Mapping[FieldReference, int]) -> IndexPlan:
-        keys: dict[Key, int] = {}
-        postings: list[list[int]] = []
-        candidates: list[int] = []
-        residual = 0
-        for indexed in self.indexed:
-            numbered = []
-            for key in (*indexed.keys, *indexed.checks):
-                number = keys.get(key)
-                if number is None:
-                    number = keys[key] = len(keys)
-                    postings.append([])
-                numbered.append(number)
-            position = 8 * len(candidates)
-            for number in numbered[: len(indexed.keys)]:
-                postings[number].append(position)
-            checks = numbered[len(indexed.keys) :]
-            asks_more = indexed.residual is not None
-            residual += asks_more
-            candidates += (indexed.member.number, residual if asks_more else 0, len(checks), *checks)
-        equality = EQUALITIES[self.rules]
-        accessed = {key[0] for indexed in self.indexed for key in indexed.keys}
+_PARTS_OF_TEXTS = (layout.BEGINNING, layout.END, ANYWHERE)
+
+
+class _Index:
+    """The tables of the index. `predicates` are the checks of all filters, each once, `fields` those with keys."""
+
+    def __init__(self, indexed: Sequence[_Indexed]) -> None:
+        self.indexed = indexed
+        keys = {key for each in indexed for key in each.keys}
+        ranged = (each.range.field for each in indexed if each.range)
+        self.fields = list(dict.fromkeys([*(field for each in indexed for field, _, _ in each.keys), *ranged]))
+        self.predicates: list[Node] = []
+        self._windows = _windows_of([key for key in keys if key[1] == ANYWHERE])
+        self._numbers: dict[Hashable, int] = {}
+        self._uses: list[int] = []
+        self._checks = [[self._check(part) for part in each.checks] for each in indexed]
+
+    def _check(self, part: Normal) -> tuple[int, bool]:
+        """The number of a check's predicate, and whether it is negated."""
+        negated = isinstance(part, Literal) and part.negated
+        tree = part.predicate if isinstance(part, Literal) else tree_of(part)
+        key = identity(tree)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.predicates)
+            self.predicates.append(tree)
+            self._uses.append(0)
+        self._uses[number] += 1
+        return number, negated
+
+    def plan(
+        self, rules: Rules, references: Sequence[FieldReference], compiled: programs.Predicates, first: int
+    ) -> IndexPlan:
+        """The tables; the predicates of this index are those from `first` on in the program."""
+        candidates, positions = self._candidates(compiled.entries[first : first + len(self.predicates)])
+        bounds = {
+            field: _bounds_of([each.range for each in self.indexed if each.range and each.range.field == field])
+            for field in {each.range.field for each in self.indexed if each.range}
+        }
+        postings: dict[Key, list[int]] = {}
+        for each, position in zip(self.indexed, positions, strict=True):
+            for key in each.keys:
+                postings.setdefault(self._windows.get(key, key), []).append(position)
+            if each.range is not None:
+                places = bounds[each.range.field]
+                low = 2 * int(places.searchsorted(each.range.low)) + 1
+                high = 2 * int(places.searchsorted(each.range.high)) + 1
+                level = (low ^ high).bit_length()
+                key = (each.range.field, layout.RANGE, level << layout.LEVEL_SHIFT | low >> level)
+                postings.setdefault(key, []).extend((low | high << layout.LAST_PLACE_SHIFT, position))
+        words, key_positions, windows = self._keys(postings)
+        slot_bytes = REGISTER_BYTES * compiled.slot_registers
+        fields, probes, all_bounds = self._fields(rules, references, compiled.slots, postings, bounds)
+        remembered = sum(uses > 1 for uses in self._uses)
+        repeats = any(_may_repeat(each.keys) for each in self.indexed)
         return IndexPlan(
-            _words(
-                [
-                    (slots[self.references[field]], equality.open_kinds(self.references[field]), int(field in accessed))
-                    for field in fields
-                ],
-                layout.FIELD_WORDS,
-            ),
-            self._keys(keys, {field: number for number, field in enumerate(fields)}, postings),
-            _words([position for positions in postings for position in positions], 1),
-            _words(candidates, 1),
+            fields, probes, all_bounds, words, key_positions, candidates, slot_bytes, windows, remembered, repeats
         )
 
-    def _keys(self, keys: Iterable[Key], numbers: Mapping[int, int], postings: Sequence[Sequence[int]]) -> Words:
-        rows = []
-        position = 0
-        for (field, kind, content), positions in zip(keys, postings, strict=True):
+    def _candidates(self, entries: Sequence[int]) -> tuple[Words, list[int]]:
+        """The words of all candidates, and where each begins. Predicates of several are remembered, and come first."""
+        places = itertools.count(1)
+        words = [
+            entry << layout.CHECK_ENTRY_SHIFT | (next(places) if uses > 1 else 0) << layout.CHECK_PLACE_SHIFT
+            for entry, uses in zip(entries, self._uses, strict=True)
+        ]
+        candidates: list[int] = []
+        positions = []
+        for each, checks in zip(self.indexed, self._checks, strict=True):
+            positions.append(len(candidates))
+            candidates.append(each.number | len(checks) << layout.CHECKS_SHIFT)
+            checks.sort(key=lambda check: -self._uses[check[0]])
+            candidates += (words[number] | negated * layout.CHECK_NEGATED for number, negated in checks)
+        return _words(candidates, 1), positions
+
+    def _keys(self, postings: Mapping[Key, Sequence[int]]) -> tuple[Words, Words, int]:
+        """The words of all keys, where each begins, and how many are windows."""
+        numbers = {field: number for number, field in enumerate(self.fields)}
+        words = array("q")
+        positions = []
+        windows = 0
+        for (field, kind, content), found in postings.items():
+            positions.append(len(words))
+            count = len(found) // 2 if kind == layout.RANGE else len(found)
+            length = len(content) if isinstance(content, bytes) else 0
+            label = kind | numbers[field] << layout.KEY_FIELD_SHIFT | length << layout.KEY_LENGTH_SHIFT
+            words.append(label | count << layout.KEY_COUNT_SHIFT)
             if isinstance(content, bytes):
-                rows.append((numbers[field], kind, self._text(content), len(content), position, len(positions)))
+                words.frombytes(content + bytes(-length % 8))
             else:
-                rows.append((numbers[field], kind, content, 0, position, len(positions)))
-            position += len(positions)
-        return _words(rows, layout.KEY_WORDS)
+                words.append(content)
+            if kind == layout.WINDOW:
+                words.append(windows)
+                windows += 1
+            words.extend(found)
+        # A text is hashed eight bytes at a time, as if there were something behind it.
+        words.append(0)
+        return np.array(words, dtype=np.int64), _words(positions, 1), windows
+
+    def _fields(
+        self,
+        rules: Rules,
+        references: Sequence[FieldReference],
+        slots: Mapping[FieldReference, int],
+        keys: Iterable[Key],
+        bounds: Mapping[int, NDArray[np.float64]],
+    ) -> tuple[Words, Words, Words]:
+        """The fields, the probes of all, and the bounds of all."""
+        equality = EQUALITIES[rules]
+        probes: dict[int, set[tuple[int, int]]] = {field: set() for field in self.fields}
+        numeric = set()
+        for field, kind, content in keys:
+            if isinstance(content, bytes):
+                probes[field].add((kind, 0 if kind == BYTES else len(content)))
+            elif kind != layout.RANGE:
+                numeric.add(field)
+        rows = []
+        every_probe: list[tuple[int, int]] = []
+        every_bound: list[NDArray[np.float64]] = [np.empty(0)]
+        for field, reference in zip(self.fields, references, strict=True):
+            own = bounds.get(field, every_bound[0])
+            # The numbers above all integers of 64 bits have bounds, too.
+            open_kinds = equality.open_kinds(reference) | (1 << LARGE if len(own) else 0)
+            rows.append(
+                (
+                    slots[reference],
+                    open_kinds,
+                    8 * layout.PROBE_WORDS * len(every_probe),
+                    len(probes[field]),
+                    int(field in numeric),
+                    8 * sum(map(len, every_bound)),
+                    len(own),
+                    (2 * len(own) + 1).bit_length() + 1,
+                )
+            )
+            every_probe += sorted(probes[field])
+            every_bound.append(own)
+        return (
+            _words(rows, layout.FIELD_WORDS),
+            _words(every_probe, layout.PROBE_WORDS),
+            np.concatenate(every_bound).view(np.int64),
+        )
 
 
-def _indexed(member: Member, normal: Normal, access: Access, options: Sequence[Access]) -> _Indexed:
-    """A filter, split by an access: keys, checks, and the remaining conditions."""
-    checks: dict[int, Sequence[Key]] = {
-        option.place: option.keys for option in options if option.whole and len(option.keys) == 1
-    }
-    if access.whole:
-        checks[access.place] = ()
-    left = [part for place, part in enumerate(conjuncts(normal)) if place not in checks]
-    residual = None if not left else left[0] if len(left) == 1 else Junction(True, tuple(left))
-    return _Indexed(member, access.keys, [key for keys in checks.values() for key in keys], residual)
+def _may_repeat(keys: Sequence[Key]) -> bool:
+    """Whether a message may have more than one of the keys."""
+    places = {(field, kind in _PARTS_OF_TEXTS) for field, kind, _ in keys}
+    return len(places) > 1 or (len(keys) > 1 and any(in_part for _, in_part in places))
+
+
+def _bounds_of(ranges: Iterable[RangeAccess]) -> NDArray[np.float64]:
+    """The different ends of ranges, ascending."""
+    return np.unique(np.array([(access.low, access.high) for access in ranges]))
+
+
+def _windows_of(keys: Sequence[Key]) -> dict[Key, Key]:
+    """For each text that may be anywhere the window by which it is looked up: the one that the fewest texts have."""
+    windows = {}
+    for key in keys:
+        field, _, text = key
+        assert isinstance(text, bytes)
+        length = next(length for length in layout.WINDOW_LENGTHS if length <= len(text))
+        windows[key] = [
+            (field, layout.WINDOW, text[at : at + length]) for at in range(min(len(text) - length, _MOST_WINDOWS) + 1)
+        ]
+    counts = Counter(window for of_key in windows.values() for window in of_key)
+    return {key: min(of_key, key=counts.__getitem__) for key, of_key in windows.items()}
+
+
+_MOST_WINDOWS = 64
+"""Limit: windows of a text from which one is chosen."""
 
 
 def _merged(shared: Iterable[tuple[Member, Numbered]]) -> list[tuple[Numbered, bool, list[int]]]:

@@ -51,7 +51,8 @@ def _integers_below(bounds: int, count: int, value: int) -> int:
 
 
 @inlined
-def _floats_below(bounds: int, count: int, value: float) -> int:
+def floats_below(bounds: int, count: int, value: float) -> int:
+    """How many of the ascending bounds are at most `value`."""
     first = 0
     while count > 0:
         half = count >> 1
@@ -86,7 +87,7 @@ def _cell(column: int, register: int) -> int:
         bounds = load_i64(column + layout.FLOAT_BOUNDS)
         if bounds != 0:
             count = load_i64(column + layout.FLOAT_COUNT)
-            below = _floats_below(bounds, count, float_of_bits(load_i64(register + REGISTER.payload)))
+            below = floats_below(bounds, count, float_of_bits(load_i64(register + REGISTER.payload)))
             return load_i64(column + layout.FLOAT_CELLS) + below
         return -1
     if kind == BOOLEAN:

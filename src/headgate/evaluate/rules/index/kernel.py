@@ -1,151 +1,393 @@
-"""The hash index: from the values of a message's fields to the filters that demand one of them.
+"""The index: from the values of a message's fields to the filters that demand one of them, or a part of it.
 
-The fields of 64 messages are kept before they are looked up, so that the processor can load their places in the table
-meanwhile. Whatever a hash suggests is compared byte for byte.
+Whole values, beginnings and ends of texts, windows (some bytes anywhere in a text) and blocks of numbers are looked up
+alike, by their hash. A bit for each hash tells apart what cannot be a key; the rest of 64 messages is kept before it is
+looked up, so that the processor can load places in the tables meanwhile. Whatever a hash suggests is compared.
 """
 
 from __future__ import annotations
 
-from headgate.evaluate.layout import BOOLEAN, BYTES, FLOAT, INTEGER, REGISTER, REGISTER_BYTES, UNDECIDED
+from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR
+from headgate.evaluate.kernel import interpret
+from headgate.evaluate.layout import (
+    BODY,
+    BODY_PATHS,
+    BOOLEAN,
+    BYTES,
+    FLOAT,
+    INTEGER,
+    REGISTER,
+    REGISTER_BYTES,
+    UNDECIDED,
+)
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.texts.kernel import in_field, mark, value_hash
-from headgate.evaluate.values.kernel import equal_text
-from headgate.kernels.compiler import helper, inlined
-from headgate.kernels.memory import float_of_bits, load_i64, load_u8, prefetch, store_i64
-from headgate.kernels.vectors import BITMAP_BYTES, words_with_bits
+from headgate.evaluate.rules.columns.kernel import floats_below
+from headgate.evaluate.values.kernel import equal_text, first_word, mixed, text_hash
+from headgate.kernels.compiler import helper, inlined, kernel
+from headgate.kernels.memory import (
+    copy_bytes,
+    float_of_bits,
+    kept_apart,
+    load_i64,
+    prefetch,
+    store_i64,
+)
 
-KEYED_KINDS = 1 << BYTES | 1 << INTEGER | 1 << FLOAT | 1 << BOOLEAN
-GROUP = 64
-
-
-@inlined
-def keep(head: int, row: int, registers: int) -> int:
-    """Keep the indexed fields of the message at hand for `look_up`; UNDECIDED if only the reference can."""
-    fields = load_i64(head + layout.FIELDS)
-    count = load_i64(head + layout.FIELD_COUNT)
-    mask = load_i64(head + layout.BUCKET_MASK)
-    buckets = load_i64(head + layout.BUCKETS)
-    stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * REGISTER_BYTES
-    hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
-    for number in range(count):
-        field = fields + number * (8 * layout.FIELD_WORDS)
-        register = registers + load_i64(field + layout.FIELD_SLOT)
-        kind = load_i64(register)
-        if (load_i64(field + layout.FIELD_OPEN_KINDS) >> kind) & 1 != 0:
-            return UNDECIDED
-        payload = load_i64(register + REGISTER.payload)
-        if kind == FLOAT:
-            value = float_of_bits(payload)
-            if -9223372036854775808.0 <= value < 9223372036854775808.0:
-                whole = int(value)
-                if float(whole) == value:
-                    kind = INTEGER
-                    payload = whole
-        store_i64(stored, kind)
-        store_i64(stored + REGISTER.payload, payload)
-        store_i64(stored + REGISTER.length, load_i64(register + REGISTER.length))
-        if load_i64(field + layout.FIELD_IS_ACCESS) != 0 and (KEYED_KINDS >> kind) & 1 != 0:
-            found = in_field(value_hash(stored), number)
-            store_i64(hashes, found)
-            prefetch(buckets + (found & mask) * layout.BUCKET_BYTES)
-        stored += REGISTER_BYTES
-        hashes += 8
-    return layout.DECIDED
+_FIELD_BYTES = 8 * layout.FIELD_WORDS
+_PROBE_BYTES = 8 * layout.PROBE_WORDS
+_LOW_HALF = (1 << 32) - 1
+_NUMBER_BITS = (1 << layout.MESSAGE_SHIFT) - 1
+_KIND_BITS = (1 << layout.KEY_FIELD_SHIFT) - 1
+_LABEL_BITS = (1 << layout.KEY_COUNT_SHIFT) - 1
+_VERDICT_BITS = (1 << layout.VERDICT_BITS) - 1
 
 
 @inlined
-def _has_key(stored: int, key: int) -> bool:
-    kind = load_i64(key + layout.KEY_KIND)
-    if load_i64(stored) != kind:
-        return False
-    payload = load_i64(key + layout.KEY_PAYLOAD)
-    if kind != BYTES:
-        return load_i64(stored + REGISTER.payload) == payload
-    length = load_i64(key + layout.KEY_LENGTH)
-    return load_i64(stored + REGISTER.length) == length and equal_text(
-        load_i64(stored + REGISTER.payload), payload, length
-    )
+def _part_hash(label: int, value_hash: int) -> int:
+    """The hash of a key or of a part of a message that may be one."""
+    return mixed(value_hash + label, FIRST_FACTOR)
+
+
+@inlined
+def _number_hash(payload: int) -> int:
+    return mixed(payload, SECOND_FACTOR)
+
+
+@inlined
+def _is_key(head: int, found: int) -> bool:
+    """Whether a key may have this hash."""
+    bit = found & load_i64(head + layout.PRESENT_MASK)
+    return (load_i64(load_i64(head + layout.PRESENT) + ((bit >> 6) << 3)) >> (bit & 63)) & 1 != 0
+
+
+@inlined
+def _message(head: int, row: int) -> int:
+    """The number of a message of the block in the run."""
+    return load_i64(head + layout.RUN_MESSAGES) + load_i64(head + layout.NEXT) + row
+
+
+@inlined
+def _kept_slots(head: int, row: int) -> int:
+    """Where the slots of a message are kept, and behind them what the walk over its body left in the scratch."""
+    each = load_i64(head + layout.SLOT_BYTES) + REGISTER_BYTES
+    return load_i64(head + layout.SLOTS) + (row & (layout.GATHERED - 1)) * each
+
+
+@inlined
+def _body_scratch(head: int, registers: int) -> int:
+    """The register that says where the text of a body ends; 0 if no path leads into bodies."""
+    program = load_i64(head + layout.PROGRAM)
+    body = load_i64(program + BODY_PATHS)
+    return 0 if body == 0 else registers + load_i64(program + body + BODY.scratch)
+
+
+@inlined
+def _give_back(head: int, row: int, registers: int) -> None:
+    """Fill the registers as they were when the message was walked."""
+    slot_bytes = load_i64(head + layout.SLOT_BYTES)
+    copy_bytes(registers, _kept_slots(head, row), slot_bytes)
+    scratch = _body_scratch(head, registers)
+    if scratch != 0:
+        copy_bytes(scratch, _kept_slots(head, row) + slot_bytes, REGISTER_BYTES)
 
 
 @helper
-def look_up(head: int, first: int, row: int, behind: int) -> bool:
-    """Find the filters that rows `row` … `behind` - 1 of the block have keys of; the block begins with message `first`.
+def _interpreted(head: int, row: int, entry: int, registers: int) -> int:
+    kept_apart()
+    if entry < 0:
+        return UNDECIDED
+    if load_i64(head + layout.IN_SLOTS) != row:
+        _give_back(head, row, registers)
+        store_i64(head + layout.IN_SLOTS, row)
+    program = load_i64(head + layout.PROGRAM)
+    return interpret(program, entry, registers, load_i64(head + layout.POOL), 0, 0, 0)
 
-    What is matched is written out, filters that ask for more are noted. False if there is no room to write.
-    """
-    fields = load_i64(head + layout.FIELDS)
-    count = load_i64(head + layout.FIELD_COUNT)
-    mask = load_i64(head + layout.BUCKET_MASK)
-    buckets = load_i64(head + layout.BUCKETS)
-    states = load_i64(head + layout.STATES) + first
-    while row < behind:
-        if load_u8(states + row) == layout.DECIDED:
-            stored = load_i64(head + layout.STORED) + (row & (GROUP - 1)) * count * REGISTER_BYTES
-            hashes = load_i64(head + layout.HASHES) + (row & (GROUP - 1)) * count * 8
-            for number in range(count):
-                value = stored + REGISTER_BYTES * number
-                if (
-                    load_i64(fields + number * (8 * layout.FIELD_WORDS) + layout.FIELD_IS_ACCESS) != 0
-                    and (KEYED_KINDS >> load_i64(value)) & 1 != 0
-                ):
-                    found = load_i64(hashes + 8 * number)
-                    place = found & mask
-                    entry = load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.key)
-                    while entry != 0:
-                        if load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.hash) == found:
-                            key = load_i64(head + layout.KEYS) + (entry - 1) * (8 * layout.KEY_WORDS)
-                            if load_i64(key + layout.KEY_FIELD) == number and _has_key(value, key):
-                                if not _follow_postings(head, key, stored, first, row):
-                                    return False
-                                break
-                        place = (place + 1) & mask
-                        entry = load_i64(buckets + place * layout.BUCKET_BYTES + layout.BUCKET.key)
-        row += 1
+
+@inlined
+def _verdict(head: int, row: int, check: int, registers: int) -> int:
+    """The verdict of a predicate on a message that was kept."""
+    message = _message(head, row)
+    place = (check & _LOW_HALF) >> layout.CHECK_PLACE_SHIFT
+    remembered = load_i64(head + layout.VERDICTS) + 8 * place - 8
+    if place != 0:
+        known = load_i64(remembered)
+        if known >> layout.VERDICT_BITS == message + 1:
+            return known & _VERDICT_BITS
+    verdict = _interpreted(head, row, check >> layout.CHECK_ENTRY_SHIFT, registers)
+    if place != 0:
+        store_i64(remembered, (message + 1) << layout.VERDICT_BITS | verdict)
+    return verdict
+
+
+@helper
+def _ask(head: int, row: int, position: int, registers: int) -> bool:
+    """Write a filter out if it is true for a message that has its key; False if there is no room."""
+    candidate = load_i64(head + layout.CANDIDATES) + 8 * position
+    word = load_i64(candidate)
+    what = layout.MATCH
+    for _ in range(word >> layout.CHECKS_SHIFT):
+        candidate += 8
+        check = load_i64(candidate)
+        verdict = _verdict(head, row, check, registers)
+        if verdict == UNDECIDED:
+            # Whatever it is, a condition that is surely not true decides.
+            what = layout.OPEN_PAIR
+        elif verdict != 1 - (check & layout.CHECK_NEGATED):
+            return True
+    count = load_i64(head + layout.OUT_COUNT)
+    if count == load_i64(head + layout.OUT_CAPACITY):
+        return False
+    message = load_i64(head + layout.NEXT) + row
+    pair = what << layout.WHAT_SHIFT | message << layout.MESSAGE_SHIFT | word & _NUMBER_BITS
+    store_i64(load_i64(head + layout.OUT) + 8 * count, pair)
+    store_i64(head + layout.OUT_COUNT, count + 1)
     return True
 
 
 @inlined
-def _checked(candidate: int, keys: int, stored: int) -> bool:
-    for check in range(load_i64(candidate + layout.CANDIDATE_CHECKS)):
-        key = keys + load_i64(candidate + layout.CANDIDATE_FIRST + 8 * check) * (8 * layout.KEY_WORDS)
-        if not _has_key(stored + REGISTER_BYTES * load_i64(key + layout.KEY_FIELD), key):
+def _ask_all(head: int, row: int, posting: int, count: int, registers: int) -> bool:
+    for _ in range(count):
+        if not _ask(head, row, load_i64(posting), registers):
+            return False
+        posting += 8
+    return True
+
+
+@inlined
+def _ask_inside(head: int, row: int, posting: int, count: int, place: int, registers: int) -> bool:
+    """Ask the filters whose range a number lies in."""
+    for _ in range(count):
+        places = load_i64(posting)
+        if (
+            place >= places & _LOW_HALF
+            and place <= places >> layout.LAST_PLACE_SHIFT
+            and not _ask(head, row, load_i64(posting + 8), registers)
+        ):
+            return False
+        posting += 16
+    return True
+
+
+@helper
+def _follow(head: int, part: int, bucket: int, registers: int) -> bool:
+    """Ask the filters behind the key that a part of a message is, if it is one; False if there is no room."""
+    mask = load_i64(head + layout.BUCKET_MASK)
+    buckets = load_i64(head + layout.BUCKETS)
+    found = load_i64(part + layout.FOUND_PART.hash)
+    label = load_i64(part + layout.FOUND_PART.label)
+    kind = label & _KIND_BITS
+    is_text = kind == BYTES or kind == layout.BEGINNING or kind == layout.END
+    length = load_i64(part + layout.FOUND_PART.length)
+    payload = load_i64(part + layout.FOUND_PART.payload)
+    row = load_i64(part + layout.FOUND_PART.message)
+    word = load_i64(buckets + (bucket << 3))
+    while word != 0:
+        if (word ^ found) >> 32 == 0:
+            key = load_i64(head + layout.KEYS) + 8 * ((word & _LOW_HALF) - 1)
+            labelled = load_i64(key)
+            key += 8
+            if labelled & _LABEL_BITS == label and (
+                equal_text(payload, key, length) if is_text else load_i64(key) == payload
+            ):
+                count = labelled >> layout.KEY_COUNT_SHIFT
+                if is_text:
+                    return _ask_all(head, row, key + ((length + 7) & -8), count, registers)
+                if kind == layout.RANGE:
+                    return _ask_inside(head, row, key + 8, count, length, registers)
+                if kind == layout.WINDOW:
+                    message = _message(head, row) + 1
+                    seen = load_i64(head + layout.WINDOWS_SEEN) + 8 * load_i64(key + 8)
+                    if load_i64(seen) == message:
+                        return True
+                    store_i64(seen, message)
+                    key += 8
+                return _ask_all(head, row, key + 8, count, registers)
+        bucket = (bucket + 1) & mask
+        word = load_i64(buckets + (bucket << 3))
+    return True
+
+
+@helper
+def look_up(head: int, registers: int) -> bool:
+    """Find the filters that the messages kept so far have keys of, and write them out. False if there is no room."""
+    mask = load_i64(head + layout.BUCKET_MASK)
+    buckets = load_i64(head + layout.BUCKETS)
+    keys = load_i64(head + layout.KEYS)
+    first = load_i64(head + layout.FOUND)
+    behind = first + load_i64(head + layout.FOUND_COUNT) * layout.FOUND_BYTES
+    store_i64(head + layout.FOUND_COUNT, 0)
+    at = first
+    while at < behind:
+        found = load_i64(at + layout.FOUND_PART.hash)
+        bucket = found & mask
+        word = load_i64(buckets + (bucket << 3))
+        while word != 0 and (word ^ found) >> 32 != 0:
+            bucket = (bucket + 1) & mask
+            word = load_i64(buckets + (bucket << 3))
+        if word != 0:
+            prefetch(keys + 8 * ((word & _LOW_HALF) - 1))
+        store_i64(at + layout.FOUND_PART.bucket, bucket if word != 0 else -1)
+        at += layout.FOUND_BYTES
+    store_i64(head + layout.IN_SLOTS, -1)
+    at = first
+    while at < behind:
+        bucket = load_i64(at + layout.FOUND_PART.bucket)
+        if bucket >= 0 and not _follow(head, at, bucket, registers):
+            return False
+        at += layout.FOUND_BYTES
+    return True
+
+
+@helper
+def _keep(head: int, row: int, registers: int, label: int, payload: int, length: int, found: int) -> bool:
+    """Keep a part of the message at hand that may be a key; False if there is no room for what was found before."""
+    kept_apart()
+    count = load_i64(head + layout.FOUND_COUNT)
+    slot_bytes = load_i64(head + layout.SLOT_BYTES)
+    copy_bytes(_kept_slots(head, row), registers, slot_bytes)
+    scratch = _body_scratch(head, registers)
+    if scratch != 0:
+        copy_bytes(_kept_slots(head, row) + slot_bytes, scratch, REGISTER_BYTES)
+    if count == layout.MOST_FOUND:
+        if not look_up(head, registers):
+            return False
+        # The registers hold another message now.
+        _give_back(head, row, registers)
+        count = 0
+    at = load_i64(head + layout.FOUND) + count * layout.FOUND_BYTES
+    store_i64(at + layout.FOUND_PART.message, row)
+    store_i64(at + layout.FOUND_PART.label, label)
+    store_i64(at + layout.FOUND_PART.payload, payload)
+    store_i64(at + layout.FOUND_PART.length, length)
+    store_i64(at + layout.FOUND_PART.hash, found)
+    store_i64(head + layout.FOUND_COUNT, count + 1)
+    prefetch(load_i64(head + layout.BUCKETS) + ((found & load_i64(head + layout.BUCKET_MASK)) << 3))
+    return True
+
+
+@inlined
+def _find_in_text(head: int, row: int, registers: int, field: int, number: int, text: int, length: int) -> bool:
+    """Keep what is a key of a text; False if there is no room."""
+    label = number << layout.KEY_FIELD_SHIFT
+    probe = load_i64(head + layout.PROBES) + load_i64(field + layout.FIELD_PROBES)
+    behind = probe + load_i64(field + layout.FIELD_PROBE_COUNT) * _PROBE_BYTES
+    while probe < behind:
+        kind = load_i64(probe + layout.PROBE_KIND)
+        size = load_i64(probe + layout.PROBE_LENGTH)
+        probe += _PROBE_BYTES
+        if kind == layout.WINDOW:
+            whole = label | kind | size << layout.KEY_LENGTH_SHIFT
+            for at in range(text, text + length - size + 1):
+                word = first_word(at, size)
+                found = _part_hash(whole, _number_hash(word))
+                if _is_key(head, found) and not _keep(head, row, registers, whole, word, 0, found):
+                    return False
+            continue
+        at = text
+        if kind == BYTES:
+            size = length
+        elif size > length:
+            continue
+        elif kind == layout.END:
+            at = text + length - size
+        if size > layout.LONGEST_KEY:
+            continue
+        whole = label | kind | size << layout.KEY_LENGTH_SHIFT
+        found = _part_hash(whole, text_hash(at, size))
+        if _is_key(head, found) and not _keep(head, row, registers, whole, at, size, found):
             return False
     return True
 
 
-@helper
-def _follow_postings(head: int, key: int, stored: int, first: int, row: int) -> bool:
-    """Ask the filters behind a key for their other equalities."""
-    keys = load_i64(head + layout.KEYS)
-    candidates = load_i64(head + layout.CANDIDATES)
-    posting = load_i64(head + layout.POSTINGS) + 8 * load_i64(key + layout.KEY_POSTINGS)
-    for _ in range(load_i64(key + layout.KEY_POSTING_COUNT)):
-        candidate = candidates + load_i64(posting)
-        posting += 8
-        if _checked(candidate, keys, stored):
-            residual = load_i64(candidate + layout.CANDIDATE_RESIDUAL)
-            if residual == 0:
-                count = load_i64(head + layout.OUT_COUNT)
-                if count == load_i64(head + layout.OUT_CAPACITY):
-                    return False
-                pair = (
-                    (first + row) << layout.MESSAGE_SHIFT
-                    | load_i64(candidate + layout.CANDIDATE_NUMBER)
-                    | layout.MATCH << layout.WHAT_SHIFT
-                )
-                store_i64(load_i64(head + layout.OUT) + 8 * count, pair)
-                store_i64(head + layout.OUT_COUNT, count + 1)
-            else:
-                _note(head, residual - 1, row)
+@inlined
+def _find_number(head: int, row: int, registers: int, label: int, payload: int) -> bool:
+    found = _part_hash(label, _number_hash(payload))
+    return not _is_key(head, found) or _keep(head, row, registers, label, payload, 0, found)
+
+
+@inlined
+def _find_ranges(head: int, row: int, registers: int, field: int, number: int, value: float) -> bool:
+    """Keep the blocks that a number lies in; False if there is no room."""
+    count = load_i64(field + layout.FIELD_BOUND_COUNT)
+    bounds = load_i64(head + layout.BOUNDS) + load_i64(field + layout.FIELD_BOUNDS)
+    below = floats_below(bounds, count, value)
+    # Bounds have odd places, what lies between them even ones.
+    place = 2 * below
+    if below > 0 and float_of_bits(load_i64(bounds + 8 * (below - 1))) == value:
+        place -= 1
+    label = number << layout.KEY_FIELD_SHIFT | layout.RANGE
+    for level in range(load_i64(field + layout.FIELD_LEVELS)):
+        payload = level << layout.LEVEL_SHIFT | place >> level
+        found = _part_hash(label, _number_hash(payload))
+        if _is_key(head, found) and not _keep(head, row, registers, label, payload, place, found):
+            return False
     return True
 
 
-@helper
-def _note(head: int, residual: int, row: int) -> None:
-    """Note that a filter is to be asked for a row."""
-    hits = load_i64(head + layout.HITS) + residual * BITMAP_BYTES
-    if words_with_bits(hits) == 0:
-        count = load_i64(head + layout.HIT_COUNT)
-        store_i64(load_i64(head + layout.HIT_FILTERS) + 8 * count, residual)
-        store_i64(head + layout.HIT_COUNT, count + 1)
-    mark(hits, row)
+@inlined
+def find_keys(head: int, row: int, registers: int) -> int:
+    """Keep what may be a key of the message at hand for `look_up`: DECIDED.
+
+    UNDECIDED if only the reference knows whether it has keys; NO_ROOM if there is none for what was found before.
+    """
+    fields = load_i64(head + layout.FIELDS)
+    count = load_i64(head + layout.FIELD_COUNT)
+    for number in range(count):
+        field = fields + number * _FIELD_BYTES
+        kind = load_i64(registers + load_i64(field + layout.FIELD_SLOT))
+        if (load_i64(field + layout.FIELD_OPEN_KINDS) >> kind) & 1 != 0:
+            return UNDECIDED
+    for number in range(count):
+        field = fields + number * _FIELD_BYTES
+        register = registers + load_i64(field + layout.FIELD_SLOT)
+        kind = load_i64(register)
+        payload = load_i64(register + REGISTER.payload)
+        if kind == BYTES:
+            if not _find_in_text(head, row, registers, field, number, payload, load_i64(register + REGISTER.length)):
+                return layout.NO_ROOM
+        elif kind in (INTEGER, FLOAT):
+            if load_i64(field + layout.FIELD_BOUND_COUNT) != 0:
+                value = float(payload) if kind == INTEGER else float_of_bits(payload)
+                if not _find_ranges(head, row, registers, field, number, value):
+                    return layout.NO_ROOM
+            if load_i64(field + layout.FIELD_HAS_NUMBERS) != 0:
+                if kind == FLOAT:
+                    value = float_of_bits(payload)
+                    if -9223372036854775808.0 <= value < 9223372036854775808.0:
+                        integer = int(value)
+                        if float(integer) == value:
+                            kind = INTEGER
+                            payload = integer
+                if not _find_number(head, row, registers, number << layout.KEY_FIELD_SHIFT | kind, payload):
+                    return layout.NO_ROOM
+        elif (
+            kind == BOOLEAN
+            and load_i64(field + layout.FIELD_HAS_NUMBERS) != 0
+            and not _find_number(head, row, registers, number << layout.KEY_FIELD_SHIFT | kind, payload)
+        ):
+            return layout.NO_ROOM
+    return layout.DECIDED
+
+
+@kernel("void(int64, int64, int64)")
+def fill_index(head: int, positions: int, count: int) -> None:
+    """Put keys, given by their positions in words, into empty buckets, and mark their hashes as present."""
+    mask = load_i64(head + layout.BUCKET_MASK)
+    buckets = load_i64(head + layout.BUCKETS)
+    present = load_i64(head + layout.PRESENT)
+    for number in range(count):
+        position = load_i64(positions + 8 * number)
+        key = load_i64(head + layout.KEYS) + 8 * position
+        label = load_i64(key) & _LABEL_BITS
+        kind = label & _KIND_BITS
+        if kind == BYTES or kind == layout.BEGINNING or kind == layout.END:
+            found = _part_hash(label, text_hash(key + 8, label >> layout.KEY_LENGTH_SHIFT))
+        else:
+            found = _part_hash(label, _number_hash(load_i64(key + 8)))
+        place = found & mask
+        while load_i64(buckets + (place << 3)) != 0:
+            place = (place + 1) & mask
+        store_i64(buckets + (place << 3), (found >> 32) << 32 | (position + 1))
+        bit = found & load_i64(head + layout.PRESENT_MASK)
+        word = present + ((bit >> 6) << 3)
+        store_i64(word, load_i64(word) | (1 << (bit & 63)))

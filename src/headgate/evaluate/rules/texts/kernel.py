@@ -8,10 +8,6 @@ from __future__ import annotations
 from headgate.evaluate.hashing import FIRST_FACTOR, SECOND_FACTOR
 from headgate.evaluate.layout import REGISTER
 from headgate.evaluate.rules.layout import (
-    BUCKET,
-    BUCKET_BYTES,
-    KEY_FIELD,
-    KEY_KIND,
     KINDS_BY_TEXT,
     SPAN,
     SPAN_BYTES,
@@ -45,12 +41,6 @@ def value_hash(register: int) -> int:
     if (KINDS_BY_TEXT >> kind) & 1 != 0:
         return text_hash(payload, load_i64(register + REGISTER.length)) + kind
     return mixed(mixed(payload, FIRST_FACTOR) + kind, SECOND_FACTOR)
-
-
-@inlined
-def in_field(found: int, field: int) -> int:
-    """The hash of a value of an indexed field."""
-    return mixed(found + field, FIRST_FACTOR)
 
 
 @helper
@@ -88,16 +78,3 @@ def fill_texts(table: int, mask: int, texts: int, count: int) -> None:
         store_i64(entry + TEXT.address, address)
         store_i64(entry + TEXT.length, length)
         store_i64(entry + TEXT.number, number + 1)
-
-
-@kernel("void(int64, int64, int64, int64, int64)")
-def fill_buckets(buckets: int, mask: int, keys: int, key_bytes: int, count: int) -> None:
-    """Put keys, as the index lays them out, into empty buckets; texts are addresses already."""
-    for number in range(count):
-        key = keys + number * key_bytes
-        found = in_field(value_hash(key + KEY_KIND), load_i64(key + KEY_FIELD))
-        place = found & mask
-        while load_i64(buckets + place * BUCKET_BYTES + BUCKET.key) != 0:
-            place = (place + 1) & mask
-        store_i64(buckets + place * BUCKET_BYTES + BUCKET.hash, found)
-        store_i64(buckets + place * BUCKET_BYTES + BUCKET.key, number + 1)

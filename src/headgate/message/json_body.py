@@ -172,7 +172,7 @@ class JsonValue:
 def json_document(text: bytes) -> JsonValue | None:
     """The value that a text is; None for a text that is not JSON, or exceeds `MAX_JSON_BYTES` or `MAX_NESTING`.
 
-    The whole text is checked. Cost: at most 0.3 s a megabyte.
+    The whole text is checked. Cost: at most half a second a megabyte.
     """
     if len(text) > MAX_JSON_BYTES:
         return None

@@ -278,7 +278,7 @@ class Message:
     def json(self) -> JsonValue | None:
         """The body as a document of JSON, where it is one (`headgate.message.json_body`). Never raises.
 
-        Cost: checking the body at first use, at most 0.3 s a megabyte.
+        Cost: checking the body at first use, at most half a second a megabyte.
         """
         if self._json is None:
             text = body_text(self._data, self._body_position)

@@ -46,7 +46,7 @@ def _decoded(data: bytes) -> tuple[Message, Any]:
 
 
 def _document(message: Message) -> Any:
-    """The body as Python's parser reads it; `_ABSENT` where it is no JSON."""
+    """The body as Python's parser reads it; `_ABSENT` where it is not JSON."""
     octets = _octets(message.encoded_body)
     try:
         if octets is None or len(octets) > 4 * 1024 * 1024:

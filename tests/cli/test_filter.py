@@ -36,7 +36,7 @@ def test_filter_that_begins_with_a_hyphen_is_a_filter(run: Run) -> None:
 
 def test_check_warns_of_what_is_accepted_but_hardly_meant(run: Run) -> None:
     shown = run("filter", "check", "NOT a = 'x' junk", "--dialect", "rocketmq")
-    assert (shown.status, shown.lines[0]) == (0, "accepted as a rocketmq filter: NOT a = 'x'")
+    assert (shown.status, shown.lines[0]) == (0, "accepted as a filter in rocketmq: NOT a = 'x'")
     assert [line for line in shown.out.splitlines() if line.startswith(("warning", "  "))] == [
         "warning: NOT binds tighter than what follows: this is (NOT a) = 'x'; to negate all of it write NOT (a = 'x')",
         "  NOT a = 'x' junk",
@@ -55,14 +55,14 @@ def test_check_recommends_a_correlation_filter_where_there_are_only_equalities(r
     shown = run(
         "filter", "check", "color = 'red' AND sys.Label = @l", "--dialect", "servicebus", "--parameter", 'l="x"'
     )
-    assert shown.lines[0] == "accepted as a servicebus filter: color = 'red' AND sys.Label = 'x'"
+    assert shown.lines[0] == "accepted as a filter in servicebus: color = 'red' AND sys.Label = 'x'"
     assert "the correlation filter properties.color = 'red', label = 'x' is much cheaper" in shown.lines[1]
 
 
 def test_parameters_are_json_and_may_have_values_without_a_constant(run: Run) -> None:
     moment = '@t={"t": "timestamp", "v": 5}'
     shown = run("filter", "check", "a < @t", "--dialect", "servicebus", "--parameter", moment)
-    assert shown.lines == ["accepted as a servicebus filter: a < @t"]
+    assert shown.lines == ["accepted as a filter in servicebus: a < @t"]
     wrong = run("filter", "check", "a < @t", "--dialect", "servicebus", "--parameter", "t=x")
     assert wrong.status == 2 and "a text stands in double quotes" in wrong.err
     message = '{"application_properties": {"A": 7}}'

@@ -127,4 +127,4 @@ def test_installed_language_is_there_for_commands(installed: Path) -> None:
         text=True,
         env=environment,
     )
-    assert (shown.returncode, shown.stdout) == (0, "accepted as a shout filter: s = 'hey'\n")
+    assert (shown.returncode, shown.stdout) == (0, "accepted as a filter in shout: s = 'hey'\n")

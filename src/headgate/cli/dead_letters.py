@@ -23,7 +23,7 @@ Offsets: TypeAlias = Annotated[
     Parameter(
         name="--offset",
         negative=(),
-        help="Only this dead letter, by the offset that peek --dead-letters shows. Repeatable.",
+        help="Only this dead letter, by the offset that peek shows for dead letters. Repeatable.",
         validator=validators.Number(gte=0),
     ),
 ]

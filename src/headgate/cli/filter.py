@@ -70,7 +70,7 @@ def check(
             }
         )
     else:
-        write_line(f"accepted as a {language} filter: {bound}")
+        write_line(f"accepted as a filter in {language}: {bound}")
         for warning in warnings:
             write_line(f"warning: {warning.display(text)}")
     return 0

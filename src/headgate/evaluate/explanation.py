@@ -194,7 +194,7 @@ class _Explainer:
     def _described_in_body(self, reference: FieldReference) -> str:
         document, name = self.message.json, field_text(reference).rstrip(".")
         if document is None:
-            return "the body is no JSON"
+            return "the body is not JSON"
         found = document.at(reference.path)
         if found is None or found.kind is JsonKind.NULL:
             return f"{name} is {'absent' if found is None else 'null'}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from headgate.errors import FilterError, FilterSyntaxError, FilterTypeError
 from headgate.language import tree as t
-from headgate.language.dialect import Dialect, NameRefused
+from headgate.language.dialect import Dialect, NameRefused, path_hint
 from headgate.language.functions import called, concatenated
 from headgate.language.like import LikeRefused
 from headgate.language.values import EvaluationFailed, Value
@@ -144,7 +144,7 @@ class Binder:
         if section is None:
             prefixes = [*self.dialect.sections, *(["body"] if self.dialect.steps else [])]
             known = ", ".join(f"{prefix}." for prefix in prefixes if prefix is not None)
-            hint = f"; an entry of a map is {name.section}['{name.name}']" if self.dialect.references else ""
+            hint = f"; an entry of a map is {name.section}['{name.name}']" if self.dialect.references else path_hint(name.section)
             raise self._error(f"found section {name.section!r}, expected one of {known} or no section{hint}", name.span)
         fields = self.dialect.fields.get(section)
         if fields is None:

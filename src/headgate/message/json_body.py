@@ -23,7 +23,7 @@ MAX_JSON_BYTES = 1 << 22
 """A longer body is not looked into: the least limit of messages among the brokers that are spoken for (RocketMQ's)."""
 
 MAX_NESTING = 512
-"""Arrays and objects inside each other; a text with more is taken as no JSON."""
+"""Arrays and objects inside each other; a text with more is taken as not JSON."""
 
 MAX_DIGITS = 500
 """A number of more digits has no value. Python reads 640 digits under any `sys.set_int_max_str_digits`."""

@@ -1,4 +1,4 @@
-"""The walk over JSON in the kernel finds what `headgate.message.json_body` finds, and nothing in what is no JSON."""
+"""The walk over JSON in the kernel finds what `headgate.message.json_body` finds, and nothing in what is not JSON."""
 
 from __future__ import annotations
 

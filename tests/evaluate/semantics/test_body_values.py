@@ -89,5 +89,5 @@ def test_explain_shows_what_stands_in_the_body() -> None:
         "`body.e.f = 1` is unknown (body.e.f is absent)",
     )
     assert Filter.parse("body.a = 1").explain(Message(b"{")).reasons == (
-        "`body.a = 1` is unknown (the body is no JSON)",
+        "`body.a = 1` is unknown (the body is not JSON)",
     )

@@ -58,7 +58,7 @@ def _key(text: str) -> TokenValue:
 
 def _no_reference(text: str) -> TokenValue:
     raise TokenRefused(
-        f"found {text[:40]} behind a name, expected the number of an element, as in [0], or a key, as in ['key']"
+        f"found {text[:40]!r} behind a name, expected the number of an element, as in [0], or a key, as in ['key']"
     )
 
 
@@ -85,7 +85,7 @@ def _bracketed_step(text: str) -> TokenValue:
 
 def _no_step(text: str) -> TokenValue:
     raise TokenRefused(
-        f"found {text[:40]}, expected a step of a path: .name, .\"any name\", ['any name'], or of an array [0], [*]"
+        f"found {text[:40]!r}, expected a step of a path: .name, .\"any name\", ['any name'], or of an array [0], [*]"
     )
 
 

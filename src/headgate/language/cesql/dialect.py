@@ -190,7 +190,8 @@ CESQL: Dialect = Dialect(
     unclosed={
         "'": "a string begins here and is not closed; a quote inside is written \\'",
         '"': 'a string begins here and is not closed; a quote inside is written \\"',
-        ".": "found '.', but numbers are integers, and the name of an attribute has letters and digits only",
+        ".": "found '.', but numbers are integers, the name of an attribute has letters and digits only,"
+        " and the data of an event is not seen",
     },
     prefix={
         "(": Prefix(Level.PRIMARY, group),

@@ -26,6 +26,7 @@ from headgate.language.dialect import (
     TokenKind,
     TokenRefused,
     TokenRule,
+    path_hint,
 )
 from headgate.language.lexer import Token
 from headgate.language.like import compile_any_like
@@ -196,7 +197,7 @@ def _resolve(name: t.Name) -> t.Node:
         reference = FieldReference(Section.APPLICATION_PROPERTIES, key=name.name.encode(), ignore_case=True)
         return t.Field(reference, t.ValueRules.SERVICE_BUS, name.span)
     if name.section != "sys":
-        raise NameRefused(f"found scope {name.section!r}, expected sys. or user. or none")
+        raise NameRefused(f"found scope {name.section!r}, expected sys. or user. or none{path_hint(name.section)}")
     found = system_property(name.name)
     if found is None:
         raise NameRefused(missing_system_property(name.name))

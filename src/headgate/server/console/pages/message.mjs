@@ -122,7 +122,7 @@ function decoded(base64) {
   }
 }
 
-/** Objects and lists only: a number or a word is read better as it was written. Undefined for what is no JSON. */
+/** Objects and lists only: a number or a word is read better as it was written. Undefined for what is not JSON. */
 function parsed(text) {
   if (text === null || text === undefined || !/^\s*[[{]/.test(text)) return undefined
   try {

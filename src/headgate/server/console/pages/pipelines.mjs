@@ -39,7 +39,7 @@ function All({ answer, query }) {
           rows=${rows}
           keyOf=${(row) => row.name}
           empty=${html`<${Empty} title="No job has reported yet">
-            <p>Start one with <code>headgate run PIPELINE.toml --report ADDRESS</code>, or call <code>headgate.spark.report_to(spark, ADDRESS)</code> in a session of your own.</p>
+            <p>Start one with <code>headgate run PIPELINE.toml --report ADDRESS</code>, or call <code>headgate.spark.report_to(spark, ADDRESS)</code> in a session of your own. The address is <code>${location.protocol}//USER:PASSWORD@${location.host}</code>.</p>
           </${Empty}>`}
         />
       </${Card}>`}

@@ -34,9 +34,9 @@ export function SparkJobs({ offer, query }) {
 
 function NotOffered() {
   return html`<${Card} title="Back-tests and builds" note="this server starts none">
-    <p>Its operator lets users start them here: install <code>headgate[spark]</code>, set the master in the server's configuration, such as two processes of low priority beside the server, and start it again.</p>
+    <p>To let users start them here, the operator installs <code>headgate[spark]</code>, adds this to the server's configuration, and starts the server again. <code>local[2]</code> means two processes of low priority beside the server; a cluster has another master.</p>
     <${Code}>${'[spark]\nmaster = "local[2]"'}</${Code}>
-    <p class="note">On the command line they need no server: <code>headgate rule test</code>, <code>columns build</code>, <code>lookup build</code>, <code>index build</code>.</p>
+    <p class="note">On the command line they need no server: <code>headgate rule test</code>, <code>headgate columns build</code>, <code>headgate lookup build</code>, <code>headgate index build</code>.</p>
   </${Card}>`
 }
 

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from body_schemas import order_body, order_schema
 from cesql_events import binary_event, structured_event
 from headgate.errors import OffsetOutOfRangeError
 from headgate.evaluate.filter import Filter
@@ -287,3 +288,10 @@ def test_events_are_filtered_in_cloudevents_sql(spark: SparkSession, root: Path)
     text = "type LIKE 'order.%' AND INT(id) % 2 = 0"
     expected = [n for n in range(20) if n % 3 and n % 2 == 0]
     assert offsets(read(spark, root, "events", filter=text, dialect="cesql")) == expected
+
+
+def test_bodies_of_a_declared_schema_are_decoded(spark: SparkSession, root: Path) -> None:
+    bodies = [order_body(total=n) for n in range(20)]
+    schema = StreamArguments(body_schema=order_schema().text)
+    write_stream(root, "shop", [Message(body).encode() for body in bodies], arguments=schema)
+    assert offsets(read(spark, root, "shop", filter="body.total > 16")) == [17, 18, 19]

@@ -198,6 +198,7 @@ def changed_arguments(
         filter_size_bytes=settings.arguments.filter_size_bytes,
         max_segment_chunks=settings.arguments.max_segment_chunks,
         initial_offset=settings.arguments.initial_offset,
+        body_schema=settings.arguments.body_schema,
     )
 
 

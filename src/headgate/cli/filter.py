@@ -191,8 +191,9 @@ def explain(
     wanted = tuple(value.encode() for value in filter_values or ())
     source = None if stream is None else resolve_stream(stream, root)
     language = chosen(dialect) if source is None or dialect is not None else _language_of(source, text)
+    own = Filter.parse(text, language, parameters=_values(parameter))
     request = ScanRequest(
-        filter=Filter.parse(text, language, parameters=_values(parameter)),
+        filter=own if source is None else own.over(source.body_schema),
         filter_values=wanted,
         match_unfiltered=match_unfiltered,
         now_ms=now,

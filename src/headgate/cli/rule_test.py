@@ -103,6 +103,7 @@ def rule_test(
         samples=samples,
         clauses=clauses,
         exact=not quick,
+        body_schema=messages.body_schema,
     )
     from headgate.spark import back_test, session
 

@@ -76,6 +76,13 @@ def create(
     filter_source: Annotated[
         str | None, Parameter(help="Field that filter values come from, such as application_properties.region.")
     ] = None,
+    body_schema: Annotated[
+        str | None,
+        Parameter(
+            help="Schema of the bodies, for paths into them: FILE.avsc, FILE.desc#package.Message, or a folder of such "
+            "files, each under the id of a registry. Kept with the stream for ever."
+        ),
+    ] = None,
     drop_settled: Annotated[
         bool, Parameter(negative=(), help="Delete segments that no subscription needs any more.")
     ] = False,
@@ -92,11 +99,24 @@ def create(
         StreamArguments,
         stream_folder,
     )
-    from headgate.message import parse_field
+    from headgate.message import Section, parse_field
 
     if filter_source is not None:
         with naming_option("--filter-source"):
             parse_field(filter_source)
+    schema = None
+    if body_schema is not None:
+        # Imported here: the libraries of the formats are slow to import.
+        from headgate.message.body_schema import read_body_schema
+
+        if location.is_server:
+            raise ConfigError(
+                "--body-schema: a server takes no schema; make the stream with --root, before the server starts"
+            )
+        if filter_source is not None and parse_field(filter_source).section is Section.DATA:
+            raise ConfigError("--filter-source: a path leads into JSON bodies, those of --body-schema are none")
+        with naming_option("--body-schema"):
+            schema = read_body_schema(body_schema).text
     segment_bytes = None if max_segment_size is None else size_bytes(max_segment_size, option="--max-segment-size")
     length_bytes = None if max_length is None else size_bytes(max_length, option="--max-length")
     age_ms = None if max_age is None else duration_ms(max_age, option="--max-age")
@@ -112,6 +132,7 @@ def create(
         remote=remote,
         remote_after_ms=0 if remote_after is None else duration_ms(remote_after, option="--remote-after"),
         local_bytes=0 if local_bytes is None else size_bytes(local_bytes, option="--local-bytes"),
+        body_schema=schema,
     )
     with naming_settings(_OPTION_OF):
         arguments.check()
@@ -406,6 +427,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
         return 0
     from headgate.broker import arguments_of
     from headgate.log import resolve_stream, stream_info
+    from headgate.message.body_schema import BodySchema
 
     source = resolve_stream(stream, location.root)
     found = stream_info(source)
@@ -414,6 +436,7 @@ def info(stream: StreamText, /, *, as_json: AsJson = False, location: Location =
         "path": source.place,
         **found.facts(),
         "arguments": {} if source.settings is None else arguments_of(source.settings),
+        **({} if source.body_schema is None else {"body_schema": str(BodySchema.parse(source.body_schema))}),
         "publishers": {_shown(name): sequence for name, (_, sequence) in found.tracking.sequences.items()},
         "stored_offsets": {_shown(name): offset for name, offset in found.tracking.offsets.items()},
     }

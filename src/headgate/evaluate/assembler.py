@@ -98,6 +98,8 @@ class Assembler:
             return
         if len(self.slots) == MOST_FIELDS:
             raise NotCompiledError
+        if reference.schema is not None:
+            raise NotCompiledError
         if reference.section is Section.DATA:
             self.slots[reference] = self.register(layout.ABSENT, 0)
             return

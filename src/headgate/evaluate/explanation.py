@@ -192,9 +192,9 @@ class _Explainer:
         return f"{name} is {typed.type.value} {constant_text(value)}"
 
     def _described_in_body(self, reference: FieldReference) -> str:
-        document, name = self.message.json, field_text(reference).rstrip(".")
+        document, name = self.message.document(reference.schema), field_text(reference).rstrip(".")
         if document is None:
-            return "the body is not JSON"
+            return f"the body is not {'JSON' if reference.schema is None else reference.schema}"
         found = document.at(reference.path)
         if found is None or found.kind is JsonKind.NULL:
             return f"{name} is {'absent' if found is None else 'null'}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ from headgate.language.amqp import (
 )
 from headgate.language.rocketmq import LISTS, TagExpression, parse_tags
 from headgate.language.servicebus import correlation_filter
-from headgate.message import EncodedMessages, FieldReference, Message
+from headgate.message import EncodedMessages, FieldReference, Message, Section
+from headgate.message.body_schema import BodySchema
 
 
 class Engine(enum.Enum):
@@ -47,7 +49,8 @@ class Filter:
     `text` is the filter's text, or a display of its property maps; the spans of `tree` are places in it. `dialect` is
     the language of the text, None for property maps, correlation filters and tags. `uses_time` and `uses_chance`: it
     contains UTC() or newid(), so the verdict depends on more than the message. `has_own_rules`: its language has
-    operators of its own, which only the reference knows.
+    operators of its own, which only the reference knows. `has_schema`: it looks into bodies of a declared schema, which
+    only the reference decodes.
     """
 
     __slots__ = (
@@ -56,6 +59,7 @@ class Filter:
         "dialect",
         "fields",
         "has_own_rules",
+        "has_schema",
         "text",
         "tree",
         "uses_chance",
@@ -74,6 +78,7 @@ class Filter:
         if own is not None:
             # Evaluating never raises, so errors in the operators are raised now.
             semantics_of(own)
+        self.has_schema = any(field.schema is not None for field in self.fields)
         self.uses_time = t.Now in kinds
         self.uses_chance = t.NewId in kinds
         self._program: Program | None = None
@@ -157,6 +162,27 @@ class Filter:
         if filter_set.tree is None or filter_set.text is None:
             return None
         return cls(filter_set.tree, filter_set.text, filter_set.dialect if filter_set.is_text else None)
+
+    def over(self, body_schema: str | None) -> Filter:
+        """The filter for the messages of a stream that declares a schema of its bodies; the same one without a schema.
+
+        `body_schema` is the text of a `BodySchema`. Attributes of events are read by the content type of the message,
+        with or without a schema. Raises ConfigError if bodies cannot be decoded here.
+        """
+        if body_schema is None or not any(map(_is_in_body, self.fields)):
+            return self
+        if any(isinstance(node, t.Attribute) for node in t.walk(self.tree)):
+            return self
+        # Evaluating never raises, so errors of the schema are raised now.
+        schema = BodySchema.parse(body_schema)
+        schema.check()
+
+        def bound(node: t.Node) -> t.Node:
+            if isinstance(node, t.Field) and _is_in_body(node.reference):
+                return replace(node, reference=replace(node.reference, schema=schema))
+            return node
+
+        return Filter(t.with_leaves(self.tree, bound), self.text, self.dialect)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Filter, (self.tree, self.text, self.dialect)
@@ -277,3 +303,7 @@ class Filter:
             return
         for row in np.flatnonzero(found == UNDECIDED):
             found[row] = reference.verdict_of_bytes(self.tree, batch.message(int(row)), now_ms)
+
+
+def _is_in_body(field: FieldReference) -> bool:
+    return field.section is Section.DATA

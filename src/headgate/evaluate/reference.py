@@ -61,7 +61,7 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
             return rabbitmq.compare_special(node.operator, evaluate(node.operand, message, now_ms), node.number)
         case t.AnyElement():
             assert isinstance(node.array, t.Field)
-            document = message.json
+            document = message.document(node.array.reference.schema)
             array = None if document is None else document.at(node.array.reference.path)
             return _any_element(node, array, message, now_ms)
         case t.In():
@@ -153,7 +153,7 @@ def _of_element(condition: t.Node, element: JsonValue, message: Message, now_ms:
 
 def _exists(message: Message, reference: FieldReference) -> bool:
     if reference.section is Section.DATA:
-        document = message.json
+        document = message.document(reference.schema)
         return document is not None and document.at(reference.path) is not None
     typed = message.value(reference)
     if reference.position is None or reference.path:

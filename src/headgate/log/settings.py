@@ -44,6 +44,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Sealed segments move to the object storage at `remote`, a URI, each in the folder of the stream's name there, when
     their last chunk is as old as `remote_after_ms`; of the moved ones the newest `local_bytes` stay in the stream's
     folder as well. Without `remote` all segments are in the folder.
+    `body_schema` is the schema of the messages' bodies, a text that the log does not read.
     """
 
     filter_size_bytes: int = DEFAULT_FILTER_SIZE_BYTES
@@ -57,6 +58,7 @@ class StreamArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remote: str | None = None
     remote_after_ms: int = 0
     local_bytes: int = 0
+    body_schema: str | None = None
 
     def check(self) -> None:
         """Check all arguments. Raises ConfigError that names the first argument out of its range."""
@@ -178,7 +180,7 @@ def check_identity(folder: Path, identity: str, *, name: str) -> None:
 def save_settings(folder: Path, settings: StreamSettings, *, flushed: bool = True) -> None:
     """Replace the settings of a stream folder by rename; if `flushed`, they also survive a power loss."""
     fields = msgspec.to_builtins(settings)
-    for name in ("initial_offset", "remote", "remote_after_ms", "local_bytes"):
+    for name in ("initial_offset", "remote", "remote_after_ms", "local_bytes", "body_schema"):
         # A field that earlier versions do not know is written only where it says something.
         if not fields["arguments"][name]:
             del fields["arguments"][name]

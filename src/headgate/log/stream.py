@@ -283,6 +283,11 @@ class Stream:
         return self.settings is None
 
     @property
+    def body_schema(self) -> str | None:
+        """The declared schema of its messages' bodies, as a text; None without one."""
+        return None if self.settings is None else self.settings.arguments.body_schema
+
+    @property
     def is_shadow(self) -> bool:
         """Whether it is read from object storage without its folder: only its sealed segments, and read only."""
         return self.settings is not None and self.settings.location is not None

@@ -8,9 +8,13 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.message.constructors import AmqpType
+
+if TYPE_CHECKING:
+    from headgate.message.body_schema import BodySchema
 
 
 class Section(enum.IntEnum):
@@ -34,7 +38,8 @@ class FieldReference:
     `default` is the value that an absent or null field has; None = unknown. With `only`, a value of any other type
     counts as absent. `ignore_case`: the key in its exact spelling, else the first key of the message that equals it
     without case. `path` leads into the value: bytes are the string or symbol key of a map, an integer is the
-    number of an element of a list or array, from 0, or an integer key of a map.
+    number of an element of a list or array, from 0, or an integer key of a map. `schema`: bodies are decoded by it
+    before a path is followed; None for JSON.
     """
 
     section: Section
@@ -44,6 +49,7 @@ class FieldReference:
     only: AmqpType | None = None
     ignore_case: bool = False
     path: tuple[bytes | int, ...] = ()
+    schema: BodySchema | None = None
 
 
 HEADER_TYPES: dict[str, AmqpType] = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headgate.errors import ConfigError, MessageError
+from headgate.message.body_schema import BodySchema
 from headgate.message.codec import ValueDecoder
 from headgate.message.composition import Body, Entries, encode_sections, list_section, map_section
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, CONSTRUCTORS, DESCRIBED, WIDTH_SIZE8, AmqpType
@@ -44,7 +45,17 @@ class Message:
     body may raise `MessageError`; `value` never does.
     """
 
-    __slots__ = ("_body", "_body_position", "_data", "_decoder", "_json", "_positions", "_sections", "_spans")
+    __slots__ = (
+        "_body",
+        "_body_position",
+        "_data",
+        "_decoded",
+        "_decoder",
+        "_json",
+        "_positions",
+        "_sections",
+        "_spans",
+    )
 
     def __init__(
         self,
@@ -108,6 +119,7 @@ class Message:
         self._sections: dict[Section, AmqpValue] = {}
         self._body: Body | None = None
         self._json: tuple[JsonValue | None] | None = None
+        self._decoded: tuple[BodySchema, JsonValue | None] | None = None
         self._decoder: ValueDecoder | None = None
         self._positions: dict[Section, dict[int | bytes, int]] = {}
 
@@ -301,6 +313,15 @@ class Message:
         is_whole = self._data[body : body + len(document.text)] == document.text
         is_plain = isinstance(text, bytes) and document.text[start : start + len(text) + 1] == text + b'"'
         return (body + start, len(text)) if isinstance(text, bytes) and is_whole and is_plain else None
+
+    def document(self, schema: BodySchema | None) -> JsonValue | None:
+        """The body as a document of JSON, decoded by a schema if one is given. Never raises. Cost: see `json`."""
+        if schema is None:
+            return self.json
+        if self._decoded is None or self._decoded[0] != schema:
+            text = body_text(self._data, self._body_position)
+            self._decoded = (schema, None if text is None else schema.document(text))
+        return self._decoded[1]
 
     def decode_all(self) -> None:
         """Decode every section: afterwards no access raises. Raises `MessageError`."""

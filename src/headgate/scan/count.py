@@ -29,6 +29,7 @@ def count_matches(stream: Stream, request: ScanRequest, within: OffsetRange) -> 
     Where the answers are certain only derived files, index files and chunk headers are read; elsewhere the messages.
     Errors: those of `read_rows` and `ChunkSelector.select`.
     """
+    request = request.over(stream.body_schema)
     counters = ScanCounters()
     selector, answers = ChunkSelector(stream, request), Answers(request, Purpose.COUNTING)
     from_index = read = 0

@@ -26,13 +26,14 @@ DEFAULT_RANGE_BYTES = 64 << 20
 class ChunkRange:
     """Chunks of one segment for one task: `rows` of its chunk table, `(chunks,)` int64 ascending, `size_bytes` in all.
 
-    Only the messages `within` are read. Picklable; holds no content.
+    Only the messages `within` are read. `body_schema` is the one that the stream declares. Picklable; holds no content.
     """
 
     segment: Segment
     rows: NDArray[np.int64]
     within: OffsetRange
     size_bytes: int
+    body_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
     Offsets that retention deleted are left out: compare `within.start` with `stream.first_offset()` if that matters.
     Reads index files, and chunk headers where stage 1 has something to test. Errors: those of `ChunkSelector.select`.
     """
+    request = request.over(stream.body_schema)
     counters = ScanCounters()
     selector = ChunkSelector(stream, request)
     ranges: list[ChunkRange] = []
@@ -77,13 +79,18 @@ def plan(stream: Stream, request: ScanRequest, within: OffsetRange, *, range_byt
         rows = selector.select(reader, first, stop, counters)
         rows = rows_left(reader, rows, within, answers, counters)
         sizes = reader.stops_of(rows) - reader.chunks().position[rows]
-        ranges.extend(_cut(reader.segment, rows, sizes, within, range_bytes))
+        ranges.extend(_cut(reader.segment, rows, sizes, within, range_bytes, stream.body_schema))
     answers.close()
     return Plan(ranges, within, counters)
 
 
 def _cut(
-    segment: Segment, rows: NDArray[np.int64], sizes: NDArray[np.int64], within: OffsetRange, range_bytes: int
+    segment: Segment,
+    rows: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    within: OffsetRange,
+    range_bytes: int,
+    body_schema: str | None,
 ) -> Iterator[ChunkRange]:
     if not len(rows):
         return
@@ -93,7 +100,7 @@ def _cut(
     cuts = np.searchsorted(middles, total * np.arange(1, pieces) / pieces)
     for part, part_sizes in zip(np.split(rows, cuts), np.split(sizes, cuts), strict=True):
         if len(part):
-            yield ChunkRange(segment, part, within, int(part_sizes.sum()))
+            yield ChunkRange(segment, part, within, int(part_sizes.sum()), body_schema)
 
 
 def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters) -> Iterator[ScanBatch]:
@@ -101,6 +108,7 @@ def read_range(chunks: ChunkRange, request: ScanRequest, counters: ScanCounters)
 
     Raises StreamNotFoundError, StreamReplacedError where the stream was deleted since the range was planned.
     """
+    request = request.over(chunks.body_schema)
     answers = Answers(request, Purpose.PLANNED)
     try:
         with _opened(chunks.segment) as reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
@@ -42,6 +42,12 @@ class ScanRequest:
     known_values: tuple[tuple[FieldReference | None, frozenset[bytes]], ...] = ()
     """The caller wants only messages in which each of these fields has one of its values, and drops the others itself.
     Where a field is the declared filter source (None: the one declared now), chunks without these are skipped."""
+
+    def over(self, body_schema: str | None) -> ScanRequest:
+        """The request to a stream that declares this schema of its bodies (`Filter.over`)."""
+        if body_schema is None or self.filter is None:
+            return self
+        return replace(self, filter=self.filter.over(body_schema))
 
     def __post_init__(self) -> None:
         if self.match_unfiltered and not self.filter_values:

@@ -23,6 +23,7 @@ def spans_left(
     Neighbouring chunks are one span. No file is opened where the request has nothing to test. Errors: those of
     `ChunkSelector.select`.
     """
+    request = request.over(stream.body_schema)
     selector = ChunkSelector(stream, request)
     answers = Answers(request, Purpose.PLANNING)
     if not selector.tests_headers and not answers.is_asked:

@@ -129,11 +129,12 @@ class _Copying:
     copies: list[tuple[CopyTarget, Outlet]]
     now_ms: int
 
-    def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
+    def add(self, batch: ScanBatch, declared: FieldReference | None, body_schema: str | None) -> None:
         for copy, outlet in self.copies:
             messages = batch.messages
             if copy.filter is not None:
-                messages = messages.take(np.flatnonzero(copy.filter.mask(messages, now_ms=self.now_ms)))
+                own = copy.filter.over(body_schema)
+                messages = messages.take(np.flatnonzero(own.mask(messages, now_ms=self.now_ms)))
             if len(messages):
                 outlet.add(messages, field_values(messages, copy.values or declared or ANNOTATION))
 

@@ -252,7 +252,7 @@ class _Routing:
         self._room: NDArray[np.uint8] | None = None
         """For changed copies. Memory fresh from the system costs more than making them."""
 
-    def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
+    def add(self, batch: ScanBatch, declared: FieldReference | None, body_schema: str | None) -> None:
         self._declared = declared
         self._kept.add(batch)
         if self._kept.reaches(_MOST_MESSAGES, _MOST_BYTES):

@@ -94,7 +94,7 @@ class SubscriptionRead:
                 copies = self._reader.read(number, offsets[part], rules[part])
                 # Files that were open by now are of the stream that was planned for, if that is there still.
                 check_identity(segment.folder, segment.identity, name=segment.folder.name)
-                yield self._kept(copies.messages, copies.offsets, copies.timestamps_ms)
+                yield self._kept(copies.messages, copies.offsets, copies.timestamps_ms, chunks.body_schema)
 
     def _routed(self, chunks: ChunkRange) -> Iterator[ScanBatch]:
         """Copies by asking the rules."""
@@ -119,15 +119,18 @@ class SubscriptionRead:
                         self._room = copies.room
                     place = names.index(wanted)
                     rows = copies.rows[copies.of(place)]
-                    yield self._kept(copies.messages(place), offsets[rows], times[rows])
+                    yield self._kept(copies.messages(place), offsets[rows], times[rows], chunks.body_schema)
         finally:
             counted.messages_matched = 0
             self._counted.add(counted)
 
-    def _kept(self, messages: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array) -> ScanBatch:
+    def _kept(
+        self, messages: EncodedMessages, offsets: Int64Array, timestamps_ms: Int64Array, body_schema: str | None
+    ) -> ScanBatch:
         """The copies for which the filter of the read is true."""
-        if self._request.filter is not None:
-            rows = np.flatnonzero(self._request.filter.mask(messages, now_ms=self._request.now_ms))
+        request = self._request.over(body_schema)
+        if request.filter is not None:
+            rows = np.flatnonzero(request.filter.mask(messages, now_ms=self._request.now_ms))
             messages, offsets, timestamps_ms = messages.take(rows), offsets[rows], timestamps_ms[rows]
         self._counted.messages_matched += len(offsets)
         return ScanBatch(messages, offsets, timestamps_ms)

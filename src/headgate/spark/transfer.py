@@ -96,8 +96,11 @@ class Transfer(Protocol):
 class Work(Protocol):
     """One task at work."""
 
-    def add(self, batch: ScanBatch, declared: FieldReference | None) -> None:
-        """Take messages, in stream order; `declared` is where the filter values of their stream come from."""
+    def add(self, batch: ScanBatch, declared: FieldReference | None, body_schema: str | None) -> None:
+        """Take messages, in stream order.
+
+        `declared` is where the filter values of their stream come from, `body_schema` what it declares of bodies.
+        """
 
     def finish(self) -> Mapping[str, int]:
         """Pass held-back messages to the outlets; gives counters by name, beside the counters of reading."""
@@ -419,7 +422,7 @@ def _staged(partition: InputPartition, transfer: Transfer, query: str, *, skip_l
                 source = None if declared is None else parse_field(declared)
                 try:
                     for batch in read(chunks):
-                        work.add(batch, source)
+                        work.add(batch, source, chunks.body_schema)
                 except (OffsetOutOfRangeError, StreamNotFoundError):
                     if not skip_lost:
                         raise

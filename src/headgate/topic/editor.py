@@ -120,7 +120,7 @@ class TopicEditor:
         found = read_lines(self._path, size_bytes=None if self._end is None else self._end.size_bytes)
         if found is None:
             raise RuleNotFoundError("the stream is no topic", topic=self._writer.stream.name)
-        self._history = RuleHistory.of_lines(found.lines, self._path)
+        self._history = RuleHistory.of_lines(found.lines, self._path, self._writer.stream.body_schema)
         # Bytes after the last whole line must not be written over beside a reader: the next change is a new file.
         self._must_rewrite = self._must_rewrite or found.is_torn
         self._end = found.end
@@ -345,7 +345,7 @@ class TopicEditor:
     def _rewrite(self, below: int) -> None:
         head = self._history.head(pruned_below=below)
         self._end = write_head(self._path, msgspec.json.encode(head), is_private=head.settings.has_secrets)
-        self._history = RuleHistory(head, self._path)
+        self._history = RuleHistory(head, self._path, self._writer.stream.body_schema)
         self._must_rewrite = False
 
 

@@ -56,6 +56,7 @@ class RuleHistory:
         "_compiled",
         "_earlier_limits",
         "_open",
+        "body_schema",
         "changes_since_head",
         "counts",
         "created_ms",
@@ -68,8 +69,10 @@ class RuleHistory:
         "updated_ms",
     )
 
-    def __init__(self, head: r.Head, path: Path) -> None:
+    def __init__(self, head: r.Head, path: Path, body_schema: str | None = None) -> None:
         self.path = path
+        self.body_schema = body_schema
+        """The schema of bodies that the topic's stream declares."""
         self.topic_name = head.topic
         self.created_ms = head.created_ms
         self.updated_ms = head.updated_ms or head.created_ms
@@ -118,12 +121,12 @@ class RuleHistory:
         """The history of a topic; None for a stream that is not a topic."""
         path = stream.path / JOURNAL_NAME
         found = read_lines(path)
-        return None if found is None else RuleHistory.of_lines(found.lines, path)
+        return None if found is None else RuleHistory.of_lines(found.lines, path, stream.body_schema)
 
     @staticmethod
-    def of_lines(lines: list[bytes], path: Path) -> RuleHistory:
+    def of_lines(lines: list[bytes], path: Path, body_schema: str | None) -> RuleHistory:
         """The history that a head and the changes behind it make. Raises LogError where they do not fit."""
-        history = RuleHistory(_decoded_head(lines[0], path), path)
+        history = RuleHistory(_decoded_head(lines[0], path), path, body_schema)
         for line in lines[1:]:
             history.apply(_decoded(line, r.Record, path))
         return history
@@ -219,7 +222,18 @@ class RuleHistory:
         for opened in self._open.values():
             if opened.version.number == subscription:
                 versions += opened.rules.values()
-        return {version.number: _rule(version, content, compiled) for version in versions if _in_force(version, offset)}
+        return {
+            version.number: self._rule(version, content, compiled) for version in versions if _in_force(version, offset)
+        }
+
+    def _rule(self, version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
+        """The rule of a version; one object per version under the same limits, so that it is compiled once."""
+        key = version.subscription, version.number, version.from_offset
+        rule = compiled.get(key)
+        if rule is None or rule.definition != version.rule:
+            rule = Rule.of(version.rule, number=version.number, limits=limits, body_schema=self.body_schema)
+            compiled[key] = rule
+        return rule
 
     def _limits_at(self, offset: int) -> TopicLimits:
         return next((each.limits for each in self._earlier_limits if offset < each.to_offset), self.limits)
@@ -238,7 +252,9 @@ class RuleHistory:
             tuple(
                 Subscription(
                     version.name,
-                    tuple(_rule(rule, content, compiled) for rule in sorted(rules[version.number], key=_by_number)),
+                    tuple(
+                        self._rule(rule, content, compiled) for rule in sorted(rules[version.number], key=_by_number)
+                    ),
                     fall_through=version.fall_through,
                     dead_letter_on_errors=version.dead_letter_on_errors,
                     forward_to=version.forward_to,
@@ -430,15 +446,6 @@ class RuleHistory:
         if version.from_offset < offset:
             version.to_offset = offset
             closed.append(version)  # type: ignore[arg-type]
-
-
-def _rule(version: r.RuleVersion, limits: Limits, compiled: dict[tuple[int, int, int], Rule]) -> Rule:
-    """The rule of a version; one object per version under the same limits, so that it is compiled once."""
-    key = version.subscription, version.number, version.from_offset
-    rule = compiled.get(key)
-    if rule is None or rule.definition != version.rule:
-        rule = compiled[key] = Rule.of(version.rule, number=version.number, limits=limits)
-    return rule
 
 
 def _versioned(of: r.SubscriptionVersion | r.SubscriptionProperties) -> tuple[object, ...]:

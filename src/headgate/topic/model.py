@@ -71,6 +71,17 @@ class Topic:
         counts = TopicCounts(len(self.subscriptions), filters.sql, filters.correlation)
         check_growth(TopicCounts(), counts, self.limits, self.name)
 
+    def over(self, body_schema: str | None) -> Topic:
+        """This topic with rules for a stream that declares this schema of its bodies."""
+        if body_schema is None:
+            return self
+
+        def bound(rule: Rule) -> Rule:
+            return Rule.of(rule.definition, number=rule.number, limits=rule.limits, body_schema=body_schema)
+
+        subscriptions = (replace(each, rules=tuple(map(bound, each.rules))) for each in self.subscriptions)
+        return replace(self, subscriptions=tuple(subscriptions))
+
     def numbered(self) -> Topic:
         """This topic with a number by place for every subscription and rule that has none."""
         return replace(
@@ -80,7 +91,14 @@ class Topic:
                     subscription,
                     number=subscription.number or place,
                     rules=tuple(
-                        rule if rule.number else Rule.of(rule.definition, number=number, limits=self.limits.content)
+                        rule
+                        if rule.number
+                        else Rule.of(
+                            rule.definition,
+                            number=number,
+                            limits=self.limits.content,
+                            body_schema=rule.body_schema,
+                        )
                         for number, rule in enumerate(subscription.rules, 1)
                     ),
                 )

@@ -153,10 +153,11 @@ class Rule:
     """One rule: a filter and an optional action. Immutable; may be pickled.
 
     `Rule("red", "color = 'red'", action="SET quantity = quantity / 2")`. `number` is given by the history: counted from
-    1 in its subscription, in order of creation, never used again; 0 before. `limits` are the limits of its topic.
+    1 in its subscription, in order of creation, never used again; 0 before. `limits` are the limits of its topic, and
+    `body_schema` is what its stream declares (`Filter.over`).
     """
 
-    __slots__ = ("_action", "_filter", "definition", "limits", "number")
+    __slots__ = ("_action", "_filter", "body_schema", "definition", "limits", "number")
 
     def __init__(
         self,
@@ -199,16 +200,24 @@ class Rule:
         _ = self.filter, self.action
 
     @classmethod
-    def of(cls, definition: RuleDefinition, *, number: int = 0, limits: Limits = DEFAULT_LIMITS) -> Rule:
+    def of(
+        cls,
+        definition: RuleDefinition,
+        *,
+        number: int = 0,
+        limits: Limits = DEFAULT_LIMITS,
+        body_schema: str | None = None,
+    ) -> Rule:
         """The rule of a definition; filter and action are compiled at first use, or checked by `check`.
 
         Of the `limits` only the ones on messages that the action makes apply.
         """
         rule = cls.__new__(cls)
-        rule._open(definition, number=number, limits=limits)
+        rule._open(definition, number=number, limits=limits, body_schema=body_schema)
         return rule
 
-    def _open(self, definition: RuleDefinition, *, number: int, limits: Limits) -> None:
+    def _open(self, definition: RuleDefinition, *, number: int, limits: Limits, body_schema: str | None = None) -> None:
+        self.body_schema = body_schema
         self.definition = definition
         self.number = number
         self.limits = limits
@@ -224,8 +233,11 @@ class Rule:
     def filter(self) -> Filter:
         """The compiled filter. Raises RuleError if it cannot be compiled."""
         if self._filter is None:
-            self._filter = self._compiled(RuleDefinition.compile_filter, _any_length(self.limits))
+            self._filter = self._compiled(self._filter_of, _any_length(self.limits))
         return self._filter
+
+    def _filter_of(self, definition: RuleDefinition, limits: Limits) -> Filter:
+        return definition.compile_filter(limits).over(self.body_schema)
 
     @property
     def action(self) -> Action | None:
@@ -241,7 +253,7 @@ class Rule:
 
     def check(self, limits: Limits) -> None:
         """Raise RuleError if filter or action cannot be compiled, or is larger than the limits allow."""
-        self._compiled(RuleDefinition.compile_filter, limits)
+        self._compiled(self._filter_of, limits)
         self._compiled(RuleDefinition.compile_action, limits)
 
     def _compiled(self, make: Callable[[RuleDefinition, Limits], _Compiled], limits: Limits) -> _Compiled:
@@ -253,7 +265,7 @@ class Rule:
             raise RuleError(str(error), rule=self.name) from error
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rule_of, (self.definition, self.number, self.limits)
+        return _rule_of, (self.definition, self.number, self.limits, self.body_schema)
 
     def __eq__(self, other: object) -> bool:
         return self.definition == other.definition if isinstance(other, Rule) else NotImplemented
@@ -265,8 +277,8 @@ class Rule:
         return f"<Rule {msgspec.json.encode(self.definition).decode()}>"
 
 
-def _rule_of(definition: RuleDefinition, number: int, limits: Limits) -> Rule:
-    return Rule.of(definition, number=number, limits=limits)
+def _rule_of(definition: RuleDefinition, number: int, limits: Limits, body_schema: str | None) -> Rule:
+    return Rule.of(definition, number=number, limits=limits, body_schema=body_schema)
 
 
 @functools.lru_cache(maxsize=8)

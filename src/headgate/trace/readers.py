@@ -51,8 +51,9 @@ def select(stream: Stream, located: Located, wanted: ReaderFilter, *, now_ms: in
     if not wanted.is_given:
         return Selected(True, None, "no filter: every message is selected")
     offset = located.stored.offset
+    own = None if wanted.filter is None else wanted.filter.over(stream.body_schema)
     request = ScanRequest(
-        filter=wanted.filter,
+        filter=own,
         filter_values=wanted.filter_values,
         match_unfiltered=wanted.match_unfiltered,
         now_ms=now_ms,
@@ -61,9 +62,9 @@ def select(stream: Stream, located: Located, wanted: ReaderFilter, *, now_ms: in
     spared = savings(stream, request, OffsetRange(offset, offset + 1))
     decisions: tuple[Decision, ...] = ()
     verdict = True
-    if wanted.filter is not None:
+    if own is not None:
         declared = None if stream.settings is None else stream.settings.filter_source
-        explanation = wanted.filter.explain(
+        explanation = own.explain(
             located.encoded,
             now_ms=now_ms,
             filter_values=wanted.filter_values,
@@ -71,8 +72,8 @@ def select(stream: Stream, located: Located, wanted: ReaderFilter, *, now_ms: in
             filter_value=located.filter_value,
             declared_source=None if declared is None else parse_field(declared),
         )
-        language = wanted.filter.dialect
-        decisions = (decision_of_filter(wanted.filter.text, language, explanation, since_ms=wanted.since_ms),)
+        language = own.dialect
+        decisions = (decision_of_filter(own.text, language, explanation, since_ms=wanted.since_ms),)
         verdict = explanation.verdict is Verdict.TRUE
     if spared[0].chunks_skipped:
         values = _shown(wanted.filter_values)

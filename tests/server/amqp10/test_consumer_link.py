@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from body_schemas import order_body, order_schema
+from headgate.log import Stream, StreamArguments, stream_folder
 from headgate.message import AmqpType, AmqpValue, Described, Message, amqp_value, encode_value
 from headgate.protocols.amqp10 import ConnectionSettings
 from headgate.protocols.amqp10.events import StateChanged
@@ -171,6 +174,19 @@ def test_a_filter_looks_into_bodies(client: Client) -> None:
     assert [one.message.encoded_body for one in client.drain(link)] == [
         Message(bodies[number]).encoded_body for number in (1, 3, 4)
     ]
+
+
+def test_a_filter_decodes_bodies_of_a_declared_schema(tmp_path: Path) -> None:
+    schema = StreamArguments(body_schema=order_schema().text)
+    Stream.create(stream_folder(tmp_path / "data", "orders"), name="orders", now_ms=0, arguments=schema)
+    bodies = [order_body(total=number) for number in range(5)]
+    with (
+        running_server(tmp_path, handlers={"amqp": rabbitmq_handler}) as running,
+        client_of(running.ports["amqp"]) as client,
+    ):
+        client.send(client.sender("/queues/orders"), *map(Message, (*bodies, b'{"total": 4}')))
+        received = client.drain(client.receiver("/queues/orders", filters=(FIRST, _sql("body.total > 2"))))
+    assert [one.message.body.octets() for one in received] == bodies[3:]
 
 
 def test_a_bloom_filter_skips_chunks(client: Client, stream: str) -> None:

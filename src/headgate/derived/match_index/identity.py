@@ -84,6 +84,8 @@ def check_registrable(expression: Filter) -> None:
         reason = "its verdict depends on more than the stored message"
         if expression.has_own_rules:
             reason = "its language has operators of its own, and nothing says when they change"
+        elif expression.has_schema:
+            reason = "it looks into bodies of a declared schema, which a library decodes that may change"
         raise FilterTypeError(
             f"cannot be registered for the match index: {reason}",
             dialect=expression.dialect or TAGS,
@@ -99,7 +101,7 @@ def _volatile_node(expression: Filter) -> t.Node | None:
     for node in t.walk(expression.tree):
         if not isinstance(node, _OF_THE_MESSAGE):
             return node
-        if isinstance(node, t.Field) and _is_of_the_delivery(node.reference):
+        if isinstance(node, t.Field) and (node.reference.schema is not None or _is_of_the_delivery(node.reference)):
             return node
     return None
 

@@ -186,11 +186,12 @@ class RegistryChange:
 class FilterRegistry:
     """The registry of one stream. A change is one replacement of the file, under a lock; any number of processes."""
 
-    __slots__ = ("_check_has_folder", "_folder", "_foreign")
+    __slots__ = ("_body_schema", "_check_has_folder", "_folder", "_foreign")
 
     def __init__(self, stream: Stream) -> None:
         self._folder = stream.path
         self._foreign = stream.is_foreign
+        self._body_schema = stream.body_schema
         self._check_has_folder = stream.check_has_folder
 
     @property
@@ -214,7 +215,8 @@ class FilterRegistry:
         """
         _check_id(filter_id)
         wanted = Announcement(text, dialect, now_ms if version is None else version)
-        RegisteredFilter(filter_id, text, dialect, wanted.version, now_ms).parsed()
+        parsed = RegisteredFilter(filter_id, text, dialect, wanted.version, now_ms).parsed()
+        check_registrable(parsed.over(self._body_schema))
         with self.changing() as change:
             return change.announce(filter_id, wanted, now_ms=now_ms, standing=True)
 

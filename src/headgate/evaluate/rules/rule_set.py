@@ -153,7 +153,7 @@ def _parts_of(members: Sequence[Member]) -> tuple[Part, ...]:
     mixed: list[Member] = []
     for member in members:
         rules = {id(node.rules): node.rules for node in walk(member.filter.tree) if isinstance(node, Field)}
-        if member.filter.has_own_rules:
+        if member.filter.has_own_rules or member.filter.has_schema:
             mixed.append(member)
         elif len(rules) == 1:
             by_rules[rules.popitem()[1]].append(member)

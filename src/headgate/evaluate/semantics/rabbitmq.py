@@ -19,7 +19,7 @@ __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 def field(message: Message, reference: FieldReference) -> Value:
     """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is as good as absent."""
     if reference.section is Section.DATA:
-        return json_value(message.json, reference.path)
+        return json_value(message.document(reference.schema), reference.path)
     typed = message.value(reference)
     if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
         return reference.default

@@ -82,7 +82,7 @@ class Reader(Generic[Batch]):
         self.on_ready: Callable[[], None] = _nothing
         self.on_lost: Callable[[int], None] | None = None
         self.takes_more: Callable[[], bool] = _always
-        self.fetcher = Fetcher(log, self, request, takes, stop_offset=stop_offset)
+        self.fetcher = Fetcher(log, self, request.over(log.stream.body_schema), takes, stop_offset=stop_offset)
 
     @property
     def is_active(self) -> bool:

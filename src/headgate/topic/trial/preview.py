@@ -95,9 +95,11 @@ def dry_run(
     names = {f"{subscription}/{other.name}": other for other in others if folded(other.name) != folded(rule.name)}
     beside = dict(itertools.islice(names.items(), _MOST_OTHERS))
     rules = (rule, *(Rule.of(other, limits=limits.content) for other in beside.values()))
-    request = TrialRequest(_topic_of(topic, subscription, limits, *rules), stream.name, samples=samples)
+    request = TrialRequest(
+        _topic_of(topic, subscription, limits, *rules), stream.name, samples=samples, body_schema=stream.body_schema
+    )
     trial = Trial(request)
-    alone = _topic_of(topic, subscription, limits, rule)
+    alone = _topic_of(topic, subscription, limits, rule).over(stream.body_schema)
     router = Router(alone, stream=stream.name) if rule.has_action else None
     stop = stream.next_offset()
     start = max(stream.first_offset(), stop - last)

@@ -26,7 +26,7 @@ class TrialRequest:
     (names are compared without case). `as_of_ms` is what UTC() gives; None: the time at which each message arrived.
     `samples` are kept of each kind. With `clauses` every clause of every filter is counted by itself. An `exact` trial
     counts unknown verdicts and errors of all rules, evaluating each alone; without it rules go through the rule engine,
-    and errors are counted for subscriptions that want dead letters.
+    and errors are counted for subscriptions that want dead letters. `body_schema` is what the stream declares.
     """
 
     topic: Topic
@@ -36,13 +36,14 @@ class TrialRequest:
     samples: int = 3
     clauses: bool = False
     exact: bool = True
+    body_schema: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MOST_SAMPLES:
             raise ConfigError(f"samples: found {self.samples}, expected 0 to {MOST_SAMPLES}")
-        topic = self.topic.numbered()
+        topic = self.topic.over(self.body_schema).numbered()
         if self.against is not None:
-            object.__setattr__(self, "against", against := self.against.numbered())
+            object.__setattr__(self, "against", against := self.against.over(self.body_schema).numbered())
             # A copy is known by numbers, and newid() follows from that: the same rule must have the same in both.
             topic = _numbered_as(topic, against)
         object.__setattr__(self, "topic", topic)
@@ -102,7 +103,10 @@ def _numbered_as(topic: Topic, other: Topic) -> Topic:
             replace(
                 subscription,
                 number=next(unused) if same is None else same.number,
-                rules=tuple(Rule.of(rule.definition, number=number, limits=limits) for rule, number in rules),
+                rules=tuple(
+                    Rule.of(rule.definition, number=number, limits=limits, body_schema=rule.body_schema)
+                    for rule, number in rules
+                ),
             )
         )
     return replace(topic, subscriptions=tuple(subscriptions))

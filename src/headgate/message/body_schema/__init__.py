@@ -1,0 +1,19 @@
+"""Bodies in Avro or Protobuf: the schema that a stream declares for them, and decoding them by it.
+
+    BodySchema               a declared schema: format, files, message type; `document` decodes a body
+    read_body_schema         the schema that `FILE`, `FILE#type`, or a folder of them states
+    MAX_SCHEMA_TEXT_BYTES    limit of the text that a stream keeps of it
+
+Hidden: the two libraries, imported when a schema of their format is first used. A decoded body becomes a document of
+JSON, so paths mean the same everywhere. The table of types is in docs/languages/amqp.md.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.message.body_schema.files import read_body_schema
+    from headgate.message.body_schema.schema import MAX_SCHEMA_TEXT_BYTES, BodySchema
+else:
+    from headgate.faces import lazy
+
+    __getattr__, __dir__ = lazy(__name__)

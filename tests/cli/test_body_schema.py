@@ -1,0 +1,81 @@
+"""A stream that declares a schema of its bodies: its filters look into them, wherever it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from body_schemas import TYPE, descriptor_set, order_body
+from command_line import Run
+from headgate.log import resolve_stream
+
+LARGE = "body.total > 100"
+BODIES = [
+    order_body(id=1, total=120.5, state="PAID"),
+    order_body(id=2, total=99.99, lines=[{"sku": "A-1"}]),
+    b'{"total": 500}',
+]
+
+
+@pytest.fixture
+def orders(run: Run, tmp_path: Path) -> Run:
+    """A stream `orders` with a schema that is not kept anywhere else, and three messages; the third is JSON."""
+    file = tmp_path / "orders.desc"
+    file.write_bytes(descriptor_set())
+    assert run("stream", "create", "orders", "--body-schema", f"{file}#{TYPE}").status == 0
+    file.unlink()
+    return run
+
+
+def publish(run: Run) -> None:
+    lines = [json.dumps({"body": {"data": {"hex": body.hex()}}}) for body in BODIES]
+    published = run("publish", "orders", stdin="\n".join(lines) + "\n")
+    assert published.status == 0, published.err
+
+
+def test_tail_and_explain_decode_bodies(orders: Run) -> None:
+    publish(orders)
+    assert orders("tail", "orders", "--filter", LARGE, "--offsets").lines == ["0"]
+    assert orders("tail", "orders", "--filter", "body.lines[*].sku LIKE 'A-%'", "--offsets").lines == ["1"]
+    explained = orders("filter", "explain", LARGE, "--stream", "orders", "--offset", "1")
+    assert "body.total is the number 99.99" in explained.out
+    assert "the body is not protobuf shop.Order" in orders("why", "orders", "--offset", "2", "--filter", LARGE).out
+    assert orders("stream", "info", "orders", "--json").json[0]["body_schema"] == "protobuf shop.Order"
+
+
+def test_rules_of_a_topic_decode_bodies_and_so_does_their_trial(orders: Run) -> None:
+    for command in (
+        ["topic", "create", "orders"],
+        ["subscription", "create", "orders", "large", "--no-rules"],
+        ["rule", "add", "orders", "large", "total", "--dialect", "amqp", "--sql", LARGE],
+    ):
+        assert orders(*command).status == 0
+    publish(orders)
+    peeked = orders("subscription", "peek", "orders", "large")
+    assert [line.split("\t")[0] for line in peeked.lines[1:]] == ["0"]
+    small = ("--dialect", "amqp", "--sql", "body.total < 100")
+    tried = orders("rule", "add", "orders", "large", "small", *small, "--dry-run", "--json")
+    assert tried.status == 0 and tried.json[0]["matched"] == 1, tried.err
+    assert "99.99" in orders("why", "orders", "--offset", "1", "--for", "large").out
+
+
+def test_a_schema_stays_when_limits_change_and_no_match_index_is_kept(orders: Run, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    before = resolve_stream("orders", root).body_schema
+    assert before is not None
+    assert orders("stream", "change", "orders", "--max-length", "1GB").status == 0
+    assert resolve_stream("orders", root).body_schema == before
+    refused = orders("index", "register", "orders", "large", "--filter", LARGE)
+    assert refused.status != 0 and "bodies of a declared schema" in refused.err
+    assert orders("index", "register", "orders", "plain", "--filter", "region = 'EMEA'").status == 0
+
+
+def test_a_wrong_schema_and_a_server_are_refused(run: Run) -> None:
+    refused = run("stream", "create", "x", "--body-schema", "https://registry/subjects/x")
+    assert refused.status != 0 and "--body-schema" in refused.err and "no registry is asked" in refused.err
+    sourced = run("stream", "create", "x", "--body-schema", "x.avsc", "--filter-source", "body.region")
+    assert sourced.status != 0 and "--filter-source: a path leads into JSON bodies" in sourced.err
+    served = run("stream", "create", "x", "--body-schema", "x.avsc", "--server", "127.0.0.1:1")
+    assert served.status != 0 and "a server takes no schema" in served.err

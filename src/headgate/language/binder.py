@@ -144,7 +144,8 @@ class Binder:
         if section is None:
             prefixes = [*self.dialect.sections, *(["body"] if self.dialect.steps else [])]
             known = ", ".join(f"{prefix}." for prefix in prefixes if prefix is not None)
-            hint = f"; an entry of a map is {name.section}['{name.name}']" if self.dialect.references else path_hint(name.section)
+            entry = f"; an entry of a map is {name.section}['{name.name}']"
+            hint = entry if self.dialect.references else path_hint(name.section)
             raise self._error(f"found section {name.section!r}, expected one of {known} or no section{hint}", name.span)
         fields = self.dialect.fields.get(section)
         if fields is None:

@@ -58,7 +58,7 @@ class NameRefused(Exception):  # noqa: N818 - not an error of the user's tree: t
 
 def path_hint(section: str | None) -> str:
     """What to add to the refusal of a section that was meant as a path into the body, by a language without paths."""
-    return "; paths into a JSON body are in the language amqp" if section == "body" else ""
+    return "; paths into the body are in the language amqp" if section == "body" else ""
 
 
 class Unspellable(ValueError):  # noqa: N818 - for those who convert filters: they turn it into a FilterError

@@ -201,7 +201,7 @@ def test_the_place_of_an_error_is_the_second_of_two_equal_tokens() -> None:
 
 UNBINDABLE: list[tuple[str, str, str]] = [
     ("x = 1 AND P.subject = 'a'", "P.subject", "found section 'P', expected one of a., application_properties., h."),
-    ("body.x = 1", "body.x", "or no section; paths into a JSON body are in the language amqp"),
+    ("body.x = 1", "body.x", "or no section; paths into the body are in the language amqp"),
     ("p.subjct = 'a'", "p.subjct", "did you mean p.subject?"),
     ("h.durable", "h.durable", "section 'h' has no field 'durable', expected one of priority"),
     ("x LIKE 'a!' ESCAPE '!'", "!", "the pattern ends with the escape character"),

@@ -160,7 +160,7 @@ def test_a_filter_that_does_not_fit_the_grammar_is_refused(text: str, found: str
         ("a = sys.Lable", "sys.Lable", "did you mean sys.Label?"),
         ("sys.[Label x] = 1", "sys.[Label x]", "there is no system property"),
         ("other.a = 1", "other.a", "found scope 'other', expected sys. or user. or none\n"),
-        ("body.a = 1", "body.a", "or none; paths into a JSON body are in the language amqp\n"),
+        ("body.a = 1", "body.a", "or none; paths into the body are in the language amqp\n"),
         ("a = @x", "@x", "no value is given for the parameter @x"),
         ("nosuchfn(1) = 1", "nosuchfn", "there is no function nosuchfn"),
         ("[newid]() = 1", "[newid]", "there is no function"),

@@ -195,7 +195,7 @@ class _Explainer:
         document, name = self.message.document(reference.schema), field_text(reference).rstrip(".")
         if document is None:
             return f"the body is not {'JSON' if reference.schema is None else reference.schema}"
-        found = document.at(reference.path)
+        found = self.message.json_value(reference.path, reference.schema)
         if found is None or found.kind is JsonKind.NULL:
             return f"{name} is {'absent' if found is None else 'null'}"
         is_unknown = found.scalar() is None and found.kind is not JsonKind.ARRAY

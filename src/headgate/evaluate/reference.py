@@ -7,6 +7,7 @@ values of each language and its operators are in `semantics/`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headgate.errors import MessageError
 from headgate.evaluate.semantics import cesql, rabbitmq, semantics_of, servicebus
@@ -61,9 +62,8 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
             return rabbitmq.compare_special(node.operator, evaluate(node.operand, message, now_ms), node.number)
         case t.AnyElement():
             assert isinstance(node.array, t.Field)
-            document = message.document(node.array.reference.schema)
-            array = None if document is None else document.at(node.array.reference.path)
-            return _any_element(node, array, message, now_ms)
+            array = message.json_value(node.array.reference.path, node.array.reference.schema)
+            return _any_element(_but_for_elements(node.condition, message, now_ms), array, message)
         case t.In():
             subject = evaluate(node.subject, message, now_ms)
             found = semantics_of(node.rules).among(subject, _values(node.members, message, now_ms))
@@ -123,13 +123,24 @@ def _like_value(node: t.LikeValue, message: Message, now_ms: int) -> bool | None
     return _negated(matched) if node.negated else matched
 
 
-def _any_element(node: t.AnyElement, array: JsonValue | None, message: Message, now_ms: int) -> bool | None:
+def _but_for_elements(condition: t.Node, message: Message, now_ms: int) -> t.Node:
+    """A condition on elements with the values of all else in it, which are found once and not for each element."""
+
+    def with_value(operand: t.Node) -> t.Node:
+        return operand if isinstance(operand, t.Element) else t.Constant(evaluate(operand, message, now_ms))
+
+    if isinstance(condition, t.AnyElement):
+        return replace(condition, condition=_but_for_elements(condition.condition, message, now_ms))
+    return t.with_operands(condition, with_value)
+
+
+def _any_element(condition: t.Node, array: JsonValue | None, message: Message) -> bool | None:
     elements = None if array is None else array.elements()
     if elements is None:
         return None
     result: bool | None = False
     for element in elements:
-        found = _of_element(node.condition, element, message, now_ms)
+        found = _of_element(condition, element, message)
         if found is True:
             return True
         if found is None:
@@ -137,24 +148,26 @@ def _any_element(node: t.AnyElement, array: JsonValue | None, message: Message, 
     return result
 
 
-def _of_element(condition: t.Node, element: JsonValue, message: Message, now_ms: int) -> Value:
+def _of_element(condition: t.Node, element: JsonValue, message: Message) -> Value:
     if isinstance(condition, t.AnyElement):
         assert isinstance(condition.array, t.Element)
-        return _any_element(condition, element.at(condition.array.path), message, now_ms)
+        return _any_element(condition.condition, element.at(condition.array.path), message)
     if isinstance(condition, t.Exists):
         assert isinstance(condition.operand, t.Element)
         return element.at(condition.operand.path) is not None
 
     def with_value(operand: t.Node) -> t.Node:
-        return t.Constant(rabbitmq.json_value(element, operand.path)) if isinstance(operand, t.Element) else operand
+        if not isinstance(operand, t.Element):
+            return operand
+        value = element.at(operand.path)
+        return t.Constant(None if value is None else value.scalar())
 
-    return evaluate(t.with_operands(condition, with_value), message, now_ms)
+    return evaluate(t.with_operands(condition, with_value), message, 0)
 
 
 def _exists(message: Message, reference: FieldReference) -> bool:
     if reference.section is Section.DATA:
-        document = message.document(reference.schema)
-        return document is not None and document.at(reference.path) is not None
+        return message.json_value(reference.path, reference.schema) is not None
     typed = message.value(reference)
     if reference.position is None or reference.path:
         return typed is not None

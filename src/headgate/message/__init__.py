@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         skip_value,
         value_bounds,
     )
-    from headgate.message.json_body import JsonKind, JsonValue, json_document
+    from headgate.message.json_body import JsonKind, JsonScalar, JsonValue, json_document
     from headgate.message.message import EMPTY_BODY, NO_BODY, Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
     from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json

@@ -17,7 +17,7 @@ from headgate.message.description import describe, message_arguments
 from headgate.message.edits import Change, changed_bytes
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, without_case
 from headgate.message.framing import LIST_SECTIONS, footer_span, is_usable, read_descriptor, section_spans, skip_value
-from headgate.message.json_body import JsonKind, JsonValue, body_text, json_document
+from headgate.message.json_body import JsonKind, JsonScalar, JsonValue, body_text, json_document
 from headgate.message.paths import follow
 from headgate.message.types import AmqpValue
 
@@ -52,6 +52,8 @@ class Message:
         "_decoded",
         "_decoder",
         "_json",
+        "_json_scalars",
+        "_json_values",
         "_positions",
         "_sections",
         "_spans",
@@ -120,6 +122,8 @@ class Message:
         self._body: Body | None = None
         self._json: tuple[JsonValue | None] | None = None
         self._decoded: tuple[BodySchema, JsonValue | None] | None = None
+        self._json_values: dict[tuple[BodySchema | None, tuple[bytes | int, ...]], JsonValue | None] = {}
+        self._json_scalars: dict[tuple[BodySchema | None, tuple[bytes | int, ...]], JsonScalar] = {}
         self._decoder: ValueDecoder | None = None
         self._positions: dict[Section, dict[int | bytes, int]] = {}
 
@@ -297,13 +301,39 @@ class Message:
             self._json = (None if text is None else json_document(text),)
         return self._json[0]
 
+    def json_value(self, path: tuple[bytes | int, ...], schema: BodySchema | None = None) -> JsonValue | None:
+        """The value at a path into the body as JSON (`document`); None if there is none. Never raises.
+
+        Cost: at first use, one walk over each object and array on the way that no other path has led through.
+        """
+        found = self.document(schema)
+        for length in range(1, len(path) + 1):
+            if found is None:
+                return None
+            way = (schema, path[:length])
+            if way not in self._json_values:
+                self._json_values[way] = found.at(path[length - 1 : length])
+            found = self._json_values[way]
+        return found
+
+    def json_scalar(self, path: tuple[bytes | int, ...], schema: BodySchema | None = None) -> JsonScalar:
+        """What filters compare at a path into the body as JSON (`JsonValue.scalar`); None if there is no such value.
+
+        Cost: as `json_value`, and decoding the value, at first use.
+        """
+        way = (schema, path)
+        if way not in self._json_scalars:
+            found = self.json_value(path, schema)
+            self._json_scalars[way] = None if found is None else found.scalar()
+        return self._json_scalars[way]
+
     def body_string(self, path: tuple[bytes | int, ...]) -> tuple[int, int] | None:
         """Where the text of a string of the JSON body stands in the encoded message: position and length.
 
         None for other values, and where it does not stand there as it is: with escapes, or if the body is in pieces.
         """
         document = self.json
-        found = None if document is None else document.at(path)
+        found = self.json_value(path)
         if document is None or found is None or found.kind is not JsonKind.STRING:
             return None
         text = found.scalar()

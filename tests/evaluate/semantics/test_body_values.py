@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from headgate.evaluate import Filter, Verdict
-from headgate.message import Message
+from headgate.evaluate.filter import Engine
+from headgate.evaluate.rules import RuleSet
+from headgate.message import EncodedMessages, JsonScalar, JsonValue, Message
 
 FALSE, TRUE, UNKNOWN = Verdict.FALSE, Verdict.TRUE, Verdict.UNKNOWN
 
@@ -76,6 +78,44 @@ def test_deep_bodies_are_no_json_and_end_nothing(opening: str) -> None:
     assert verdict("body.x IS NULL AND NOT EXISTS(body.[0])", opening * 10_000) is TRUE
     closed = opening * 10_000 + "1" + ("}" if opening.startswith("{") else "]") * 10_000
     assert verdict("EXISTS(body.[0]) OR EXISTS(body.a)", closed) is FALSE
+
+
+@pytest.fixture
+def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One for each walk over an object, and for each value that is decoded."""
+    made: list[str] = []
+    member, scalar = JsonValue._member, JsonValue.scalar
+
+    def counted_member(value: JsonValue, name: bytes) -> JsonValue | None:
+        made.append(f"member {name.decode()}")
+        return member(value, name)
+
+    def counted_scalar(value: JsonValue) -> JsonScalar:
+        made.append(f"scalar {value.shown()}")
+        return scalar(value)
+
+    monkeypatch.setattr(JsonValue, "_member", counted_member)
+    monkeypatch.setattr(JsonValue, "scalar", counted_scalar)
+    return made
+
+
+@pytest.mark.parametrize(
+    "condition", ["body.l[*] = body.y", "body.l[*] IN (body.y, -7)", "body.l[*] < body.y + body.y", "body.n[*][*] = body.y"]
+)
+def test_what_stands_beside_an_element_is_found_once_for_all_elements(condition: str, visits: list[str]) -> None:
+    numbers = list(range(1, 200))
+    assert verdict(condition, f'{{"y": 0, "l": {numbers}, "n": [{numbers}, {numbers}]}}') is FALSE
+    assert visits.count("member y") == visits.count("scalar 0") == 1
+
+
+def test_many_filters_walk_once_to_the_same_place_in_a_body_that_the_kernel_leaves_open(visits: list[str]) -> None:
+    deep = "[" * 100 + "]" * 100
+    batch = EncodedMessages.of([Message(f'{{"deep": {deep}, "a": {{"b": "x", "c": "y"}}}}'.encode()).encode()])
+    paths = ("body.a.b", "body.a.c")
+    filters = [Filter.parse(f"{path} = '{number}'") for path in paths for number in range(50)]
+    assert len(RuleSet(filters).match(batch, now_ms=0)) == 0
+    assert [visits.count(f"member {name}") for name in "abc"] == [1, 1, 1]
+    assert filters[0].verdicts(batch, engine=Engine.REFERENCE).tolist() == [FALSE]
 
 
 def test_explain_shows_what_stands_in_the_body() -> None:

@@ -27,7 +27,7 @@ from headgate.language.cesql import (
     type_of,
 )
 from headgate.language.servicebus import INTEGERS
-from headgate.message import AmqpType, FieldReference, JsonKind, JsonValue, Message, Section
+from headgate.message import AmqpType, FieldReference, JsonKind, JsonScalar, Message, Section
 
 __all__ = ["among", "arithmetic", "attribute", "compare", "field", "has_attribute", "like", "signed"]
 
@@ -68,7 +68,7 @@ def _field(message: Message, node: t.Node) -> Value:
 def field(message: Message, reference: FieldReference) -> Value:
     """A field as the value of an attribute; None if it is absent, null, or of a type that no attribute has."""
     if reference.section is Section.DATA:
-        return _member(message.json, reference.path)
+        return _member(message.json_scalar(reference.path))
     typed = message.value(reference)
     if typed is None:
         return None
@@ -109,10 +109,9 @@ def _unreadable(reason: str) -> Failure:
     return Failure(ErrorKind.GENERIC, reason, False)
 
 
-def _member(document: JsonValue | None, path: tuple[bytes | int, ...]) -> Value:
+def _member(scalar: JsonScalar) -> Value:
     """A value of JSON as the value of an attribute; None for null, and for values that no attribute has."""
-    found = None if document is None else document.at(path)
-    match None if found is None else found.scalar():
+    match scalar:
         case bool() | bytes() as value:
             return value
         case int() as number:

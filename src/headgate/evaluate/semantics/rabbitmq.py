@@ -11,7 +11,7 @@ from decimal import Decimal
 from headgate.evaluate.semantics.operators import wildcard_match
 from headgate.language import Value, arithmetic, is_number, is_utf8, signed, value_of
 from headgate.language.tree import CompareOperator, LikePattern, LikeShape, SpecialNumber
-from headgate.message import AmqpType, FieldReference, JsonValue, Message, Section
+from headgate.message import AmqpType, FieldReference, Message, Section
 
 __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 
@@ -19,17 +19,11 @@ __all__ = ["among", "arithmetic", "compare", "field", "like", "signed"]
 def field(message: Message, reference: FieldReference) -> Value:
     """A field as filters see it: a number, bytes, a boolean, or unknown; the default where it is as good as absent."""
     if reference.section is Section.DATA:
-        return json_value(message.document(reference.schema), reference.path)
+        return message.json_scalar(reference.path, reference.schema)
     typed = message.value(reference)
     if typed is None or typed.type is AmqpType.NULL or reference.only not in (None, typed.type):
         return reference.default
     return value_of(typed)
-
-
-def json_value(document: JsonValue | None, path: tuple[bytes | int, ...]) -> Value:
-    """The value at a path below a value of a JSON body."""
-    found = None if document is None else document.at(path)
-    return None if found is None else found.scalar()
 
 
 def compare(operator: CompareOperator, left: Value, right: Value) -> bool | None:

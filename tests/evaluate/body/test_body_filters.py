@@ -33,7 +33,8 @@ CONDITIONS = (
     "body.c[*] IS NOT NULL", "EXISTS(body.c[*])", "EXISTS(body.c[*].d)", "body.c[*] IN ('x', 1)",
     "body.c[*] LIKE '%x%'", "body.c[*].d = 'x'", "body.c[*] = region", "body.c[*].d NOT IN ('x', 'y')",
     "body.c[*][0] = 1", "body.c[*][*] = 'x'", "body.c[*].d[*].e = 'x'", "NOT body.c[*].d[*] > 1", "body.c[*] = INF",
-    "body.c[*] < INF", "body.c[1] = 'x'", "region = 'EMEA'", "p.subject = 'x'",
+    "body.c[*] < INF", "body.c[1] = 'x'", "body.[*] = 'x'", "NOT body.[*].a = 1", "body.[0] = 1",
+    "region = 'EMEA'", "p.subject = 'x'",
 )  # fmt: skip
 
 SCALARS = (
@@ -94,7 +95,7 @@ def some_batch(seed: int, count: int) -> EncodedMessages:
     heads = [head.removesuffix(EMPTY_BODY) for head in heads]
     messages: list[bytes] = []
     for number in range(count):
-        text = some_object(chance).encode()
+        text = (some_value(chance, 0) if number % 10 == 0 else some_object(chance)).encode()
         if number % 5 == 0:
             text = changed(chance, text)
         forms = list(bodies(text))
@@ -130,6 +131,17 @@ def test_the_kernel_decides_filters_of_bodies_as_the_reference_does() -> None:
 @pytest.mark.parametrize("seed", range(3, 9))
 def test_the_kernel_decides_very_many_filters_of_bodies_as_the_reference_does(seed: int) -> None:
     assert_the_kernel_agrees(some_filters(seed, 300), some_batch(seed, 2000))
+
+
+@pytest.mark.parametrize("text", ["body.[*] = 'x'", "NOT body.[*] = 'x'", "EXISTS(body.[*])", "body.[*][*] IS NULL"])
+def test_a_text_that_is_an_array_but_for_its_end_has_no_elements(text: str) -> None:
+    whole = ('["x"]', "[]", "[[null]]", '["y", ["x"]]')
+    broken = [array + rest for array in whole for rest in ("", "]", "\x17", ",", "[]", "\N{NO-BREAK SPACE}")]
+    texts = [*broken, *(array[:-1] for array in whole)]
+    batch = EncodedMessages.of([binary(Section.DATA, text.encode()) for text in texts])
+    assert_the_kernel_agrees([Filter.parse(text)], batch)
+    expected = RuleSet([Filter.parse(text)]).match(batch, now_ms=0).rows.tolist()
+    assert expected == np.flatnonzero(Filter.parse(text).mask(batch, engine=Engine.REFERENCE)).tolist()
 
 
 def test_many_filters_of_bodies_at_once_give_what_each_gives_alone() -> None:

@@ -100,7 +100,8 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "condition", ["body.l[*] = body.y", "body.l[*] IN (body.y, -7)", "body.l[*] < body.y + body.y", "body.n[*][*] = body.y"]
+    "condition",
+    ["body.l[*] = body.y", "body.l[*] IN (body.y, -7)", "body.l[*] < body.y + body.y", "body.n[*][*] = body.y"],
 )
 def test_what_stands_beside_an_element_is_found_once_for_all_elements(condition: str, visits: list[str]) -> None:
     numbers = list(range(1, 200))

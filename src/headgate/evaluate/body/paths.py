@@ -13,13 +13,13 @@ class _Branch:
     register: int = -1
     steps: dict[bytes | int, _Branch] = field(default_factory=dict)
 
+    def here_and_below(self) -> list[int]:
+        """The registers of all paths that lead here or on from here."""
+        return ([self.register] if self.register >= 0 else []) + self.below()
+
     def below(self) -> list[int]:
         """The registers of all paths that lead on from here."""
-        found = []
-        for branch in self.steps.values():
-            found += [branch.register] if branch.register >= 0 else []
-            found += branch.below()
-        return found
+        return [register for branch in self.steps.values() for register in branch.here_and_below()]
 
 
 def body_table(
@@ -55,4 +55,4 @@ def body_table(
             )
         )
 
-    return [*layout.BodyBlock(placed(root), place([*root.below(), -1]), scratch)]
+    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch)]

@@ -117,6 +117,14 @@ def test_explain_shows_every_clause_and_the_reasons(run: Run) -> None:
     assert any(line.startswith("warning: `quantity` is a string here") for line in shown.lines)
 
 
+def test_explain_shows_control_characters_of_a_message_as_escapes(run: Run) -> None:
+    message = json.dumps({"properties": {"subject": "a\x1b[2J\nb"}, "body": '{"a": [1,\n"\x9b2J\u202e"]}'})
+    shown = run("filter", "explain", "body.a = 'x' OR p.subject = 'x'", "--message", message).out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"body.a is the array [1,\n" in shown
+    assert r"p.subject is string 'a\x1b[2J\nb'" in shown
+
+
 def test_explain_of_a_stored_message_says_which_stage_decides(orders: Run) -> None:
     in_its_chunk = ["--stream", "orders", "--offset", "12", "--json"]
     wanted = orders("filter", "explain", "price = 20", *in_its_chunk, "--filter-value", "EMEA").json[0]

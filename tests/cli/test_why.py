@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,16 @@ def test_the_answer_as_text_and_as_json_is_the_same(topic: Run) -> None:
         ("color = 'red'", "false"),
         ("size > 3", "true"),
     ]
+
+
+def test_the_answer_as_text_has_no_control_characters_of_the_message(topic: Run) -> None:
+    color = "b\x1b[2J\nfate:      a forged line\x9b\u202e"
+    line = json.dumps({"properties": {"message_id": "a-9\x9b"}, "application_properties": {"color": color}})
+    assert topic("publish", "orders", stdin=line + "\n").status == 0
+    shown = topic("why", "orders", "--offset", "3", "--for", "red").out
+    assert all(each.isprintable() for each in shown.splitlines())
+    assert r"(color is string 'b\x1b[2J\nfate:      a forged line\x9b\u202e')" in shown
+    assert "\nfate:      'red' has no copy of it" in shown
 
 
 def test_all_are_answered_for_in_a_line_each(topic: Run) -> None:

@@ -10,6 +10,7 @@ from headgate.cli.output import write_line
 from headgate.cli.publish import message_of_json, taken_filter_value
 from headgate.cli.units import shown_count, shown_size
 from headgate.errors import ConfigError, OffsetOutOfRangeError
+from headgate.visible import visible
 
 if TYPE_CHECKING:
     from headgate.evaluate import Clause, Explanation
@@ -90,9 +91,9 @@ def write_explanation(explanation: Explanation, stage: str, spared: Sequence[Sav
     if explanation.clauses is not None:
         _write_clause(explanation.clauses, depth=1)
     for reason in explanation.reasons:
-        write_line(f"because {reason}")
+        write_line(visible(f"because {reason}"))
     for warning in explanation.warnings:
-        write_line(f"warning: {warning}")
+        write_line(visible(f"warning: {warning}"))
     write_line(f"decided in {stage}")
     if spared:
         write_line(
@@ -108,6 +109,6 @@ def write_explanation(explanation: Explanation, stage: str, spared: Sequence[Sav
 
 def _write_clause(clause: Clause, *, depth: int) -> None:
     note = f"   -- {clause.note}" if clause.note else ""
-    write_line(f"{'  ' * depth}{clause.verdict.name.lower():<8}{' '.join(clause.text.split())}{note}")
+    write_line(visible(f"{'  ' * depth}{clause.verdict.name.lower():<8}{' '.join(clause.text.split())}{note}"))
     for operand in clause.operands:
         _write_clause(operand, depth=depth + 1)

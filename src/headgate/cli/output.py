@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headgate.cli.units import counted, shown_count
+from headgate.visible import visible
 
 
 def write_json(value: object) -> None:
@@ -99,16 +100,6 @@ def _escaped(text: str) -> str:
     from rich.markup import escape
 
     return escape(visible(text))
-
-
-def visible(text: str) -> str:
-    """`text` with escapes for characters that have an effect on a terminal or on a reader of lines.
-
-    Names come from clients: without escapes a client could write lines and colours into a table.
-    """
-    from headgate.server import escaped
-
-    return escaped(text)
 
 
 def write_facts(facts: Mapping[str, object]) -> None:

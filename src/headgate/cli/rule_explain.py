@@ -11,6 +11,7 @@ from headgate.cli.options import DEFAULT_ROOT, AsJson, Root, RuleName, Subscript
 from headgate.cli.output import json_cell, write_json, write_line, write_table
 from headgate.clock import now_ms
 from headgate.errors import ConfigError, RuleNotFoundError, did_you_mean
+from headgate.visible import visible
 
 if TYPE_CHECKING:
     from headgate.topic import Rule, RuleHistory, Subscription, Topic
@@ -61,12 +62,13 @@ def explain(
             continue
         if number:
             write_line()
-        write_line(f"{of + '/' if name is None else ''}{explained.rule.name}: {explained.rule.definition.filter_text}")
+        subscription_name = of + "/" if name is None else ""
+        write_line(visible(f"{subscription_name}{explained.rule.name}: {explained.rule.definition.filter_text}"))
         write_explanation(shown, stage, [])
         if explained.changes:
             rows = [(each.field, json_cell(each.before), json_cell(each.after)) for each in explained.changes]
             write_table(("field", "before", "after"), rows)
-        write_line(f"gives {_result(explained)}")
+        write_line(visible(f"gives {_result(explained)}"))
     return 0
 
 

@@ -4,7 +4,6 @@
     Server, settings_of, new_loop            run one in a loop of one's own; its settings from tables
     stored_rows, user_rows, change_user      lists and changes that the command line shares with `/api`
     broker_groups, Router                    the endpoints that commands on files ask, too: topics and jobs
-    escaped                                  text of strangers, safe for a log or a terminal
 
 Hidden: the course of a connection. Each protocol has a handler that turns the events of its core (`protocols`) into
 commands of the broker (`broker`).
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from headgate.server.context import HandlerFactory
     from headgate.server.http import Router
     from headgate.server.listings import UserChange, change_user, stored_rows, user_rows
-    from headgate.server.logs import escaped
     from headgate.server.process import KERNELS_WITHIN_S, new_loop, serve
     from headgate.server.server import Server
     from headgate.server.settings import Authentication, ServerSettings

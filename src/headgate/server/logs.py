@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from headgate.server.settings import Log
+from headgate.visible import visible
 
 _OWN_FIELDS = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "taskName"}
 
@@ -39,9 +40,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record as text."""
-        lines = [f"{_moment(record)} {record.levelname.lower()} {record.name}: {escaped(record.getMessage())}"]
+        lines = [f"{_moment(record)} {record.levelname.lower()} {record.name}: {visible(record.getMessage())}"]
         if record.exc_info:
-            lines += [f"    {escaped(line)}" for line in self.formatException(record.exc_info).split("\n")]
+            lines += [f"    {visible(line)}" for line in self.formatException(record.exc_info).split("\n")]
         return "\n".join(lines)
 
 
@@ -61,15 +62,6 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN_FIELDS}
         sayable = {key: _utf8(value) if isinstance(value, str) else value for key, value in line.items()}
         return msgspec.json.encode(sayable, enc_hook=lambda value: _utf8(str(value))).decode()
-
-
-def escaped(text: str) -> str:
-    """`text` as one line of visible characters; all others become `\\n`, `\\x1b`, `\\u2028`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 def _utf8(text: str) -> str:

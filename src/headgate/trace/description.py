@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from headgate.clock import shown_time
 from headgate.trace.parts import AnsweredClause, ConsumerAnswer, Decision, Search, Step, StoredMessage
+from headgate.visible import visible
 
 _INDENT = "  "
 
@@ -20,7 +21,7 @@ def described(
     left_out: int,
 ) -> str:
     """The parts of an answer as text; a short line for each consumer where several were asked about."""
-    return "\n".join(_lines(stream, search, message, missing, consumers, left_out))
+    return "\n".join(map(visible, _lines(stream, search, message, missing, consumers, left_out)))
 
 
 def _lines(

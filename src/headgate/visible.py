@@ -1,0 +1,15 @@
+"""Text of strangers, safe for a terminal, a log, and readers of lines."""
+
+from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    """`text` as one line of visible characters; all others become `\\n`, `\\x1b`, `\\u2028`.
+
+    Names and values come from clients: without escapes a client could write lines and colours of its own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -52,11 +52,11 @@ def decoder(content: bytes) -> Decode:
     return decode
 
 
-def _decimal(data: bytes, writer_schema: dict[str, Any], reader_schema: object = None) -> decimal.Decimal | None:
+def _decimal(data: bytes, writer_schema: dict[str, Any] | None, reader_schema: object = None) -> decimal.Decimal | None:
     if len(data) > _MAX_DECIMAL_BYTES:
         return None
     number = decimal.Decimal(int.from_bytes(data, "big", signed=True))
-    return number.scaleb(-int(writer_schema.get("scale", 0)), _exact)
+    return number.scaleb(-int((writer_schema or {}).get("scale", 0)), _exact)
 
 
 class _Checked:

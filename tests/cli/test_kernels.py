@@ -21,9 +21,9 @@ from waiting import LIMIT_S
 SLOW_START = """
 import sys
 from headgate.cli import main
-from headgate.kernels import cache, precompile
+from headgate.kernels import cache, precompile, sources
 from headgate.server import process
-cache.is_missing = lambda source: bool(cache.kernel_count(source))
+cache.is_missing = lambda source: bool(sources.kernel_count(source))
 child = "import sys; open(sys.argv[1]).read(); [print(module, flush=True) for module in sys.argv[2:]]"
 precompile.CHILD = (sys.executable, "-c", child, sys.argv[1])
 process.KERNELS_WITHIN_S = 3600.0
@@ -148,10 +148,27 @@ def test_kernels_that_cannot_be_compiled_are_named(run: Run, monkeypatch: pytest
     assert loaded == ["two"]
 
 
-@pytest.mark.parametrize("command", ["compile", "ls"])
-def test_kernels_that_are_switched_off_are_an_error(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_kernels_compile_shared_compiles_for_every_server_and_says_which_file_has_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setenv(kernels.PROCESSOR_VARIABLE, "native")
+    monkeypatch.setattr(kernels, "compile_missing", asked.append)
+    monkeypatch.setattr(
+        kernels, "link_shared", lambda: tmp_path / os.environ[kernels.PROCESSOR_VARIABLE] if asked else None
+    )
+    shown = run("kernels", "compile", "--shared")
+    assert (shown.status, shown.lines) == (0, [f"all kernels are in {tmp_path / 'portable'}"])
+    assert asked == [kernels.shared_modules()]
+
+
+@pytest.mark.parametrize("command", [["compile"], ["compile", "--shared"], ["ls"]])
+def test_kernels_that_are_switched_off_are_an_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
     monkeypatch.setenv("HEADGATE_KERNELS", "off")
-    shown = run("kernels", command)
+    monkeypatch.setenv(kernels.PROCESSOR_VARIABLE, "native")
+    shown = run("kernels", *command)
     assert shown.status == 1 and "switched off" in shown.err
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.kernels import address_of, cache, checksum, load
+from headgate.kernels import address_of, cache, checksum, load, processor
 
 USE_A_FILTER = """
 import warnings
@@ -109,38 +109,31 @@ def test_compiled_kernels_are_kept_in_the_given_folder_and_used_again_without_nu
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
-@needs_kernels
-def test_portable_kernels_that_came_with_the_installation_are_used_where_nothing_can_be_written(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "sys.prefix = os.environ['PREFIX']\n"
-        "from headgate.kernels import cache, load\n"
-        "print(load('headgate.kernels.self_test').index_walk(0, 290), 'numba' in sys.modules, cache.processor()[0])\n"
+@pytest.fixture
+def processors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Linux's description of a processor of x86-64 that can run portable code; LLVM calls it another name."""
+    described = tmp_path / "cpuinfo"
+    described.write_text(
+        f"processor\t: 0\nflags\t\t: fpu {' '.join(processor._PORTABLE_PROCESSORS['x86_64'][2])}\n", encoding="utf-8"
     )
-    a_file = tmp_path / "file"
-    a_file.write_bytes(b"")
-    installed = tmp_path / "share" / "headgate"
-    portable = {"HEADGATE_PROCESSOR": "portable"}
-    made = run_python(code, PREFIX=str(tmp_path / "other"), HEADGATE_CACHE=str(installed), **portable)
-    assert made.stdout.split()[:2] == ["10", "True"], made.stderr
-    used = run_python(code, PREFIX=str(tmp_path), HEADGATE_CACHE=str(a_file / "cache"), **portable)
-    assert used.stdout.split()[:2] == ["10", "False"], used.stderr
-    assert used.stdout.split()[2] in ("x86-64-v3", "generic")
-
-
-@pytest.mark.parametrize(("lacks", "wanted"), [(None, ("x86-64-v3", "+pclmul")), ("bmi2", ("old", "-bmi2"))])
-def test_a_processor_that_cannot_run_portable_code_gets_its_own(
-    monkeypatch: pytest.MonkeyPatch, lacks: str | None, wanted: tuple[str, str]
-) -> None:
-    features = llvmlite.binding.FeatureMap(dict.fromkeys(cache._PORTABLE_PROCESSORS["x86_64"][2], True))
-    if lacks is not None:
-        features[lacks] = False
-    monkeypatch.setattr(features, "flatten", lambda: f"-{lacks}")
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: features)
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "old")
+    monkeypatch.setattr(processor, "_PROCESSORS", described)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setenv(cache.PROCESSOR_VARIABLE, cache.PORTABLE)
-    assert cache.processor.__wrapped__() == wanted
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: llvmlite.binding.FeatureMap({"bmi2": False}))
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "old")
+    monkeypatch.setenv(processor.PROCESSOR_VARIABLE, processor.PORTABLE)
+    return described
+
+
+def test_a_processor_that_cannot_run_portable_code_gets_its_own(processors: Path) -> None:
+    assert processor.processor.__wrapped__() == processor.portable() == ("x86-64-v3", "+pclmul")
+    processors.write_text(processors.read_text(encoding="utf-8").replace(" bmi2", ""), encoding="utf-8")
+    assert processor.lacking_for_portable() == ["bmi2"]
+    assert processor.processor.__wrapped__() == ("old", "-bmi2")
+
+
+def test_a_processor_of_which_nothing_is_known_gets_its_own(processors: Path) -> None:
+    processors.unlink()
+    assert processor.processor.__wrapped__() == ("old", "-bmi2")
 
 
 @needs_kernels
@@ -191,9 +184,9 @@ def test_kernels_are_kept_for_the_constants_that_they_were_compiled_with(module:
     code = (
         "import shutil\n"
         "from pathlib import Path\n"
-        "from headgate.kernels import cache\n"
-        f"package = Path(shutil.copytree(cache._PACKAGE, {str(tmp_path / 'headgate')!r}))\n"
-        "cache._PACKAGE = package\n"
+        "from headgate.kernels import cache, sources\n"
+        f"package = Path(shutil.copytree(sources._PACKAGE, {str(tmp_path / 'headgate')!r}))\n"
+        "sources._PACKAGE = package\n"
         f"source, constants = (package / {module!r} / name for name in ('kernel.py', 'layout.py'))\n"
         "before = cache.cache_folder(source)\n"
         "constants.write_text(constants.read_text() + 'ONE_MORE = 1\\n')\n"

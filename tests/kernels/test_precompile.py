@@ -17,7 +17,7 @@ import pytest
 from headgate import kernels
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.program import KERNEL_MODULE
-from headgate.kernels import cache, child, compiler, linker, load, loader, precompile
+from headgate.kernels import cache, child, compiler, linker, load, loader, precompile, sources
 from headgate.message.batch import EncodedMessages
 
 pytestmark = pytest.mark.skipif(load("headgate.evaluate.kernel") is None, reason="kernels cannot be compiled here")
@@ -31,7 +31,7 @@ LOOKUP = "headgate.message.lookup.kernel"
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process has loaded no kernels, and finds none in the cache."""
     monkeypatch.setattr(loader, "_modules", {})
-    monkeypatch.setattr(cache, "is_missing", lambda source: bool(cache.kernel_count(source)))
+    monkeypatch.setattr(cache, "is_missing", lambda source: bool(sources.kernel_count(source)))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_module_is_missing_with_those_whose_shared_functions_it_calls() -> Non
 
 def test_a_module_has_kernels_or_shared_functions() -> None:
     for module in kernels.kernel_modules():
-        text = precompile.source_of(module).read_text(encoding="utf-8")
+        text = sources.source_of(module).read_text(encoding="utf-8")
         assert ("\n@kernel(" in text) != ("\n@shared\n" in text), f"{module}: shared code would be linked twice"
 
 
@@ -101,7 +101,7 @@ def test_progress_counts_kernels_from_none_to_all(
 ) -> None:
     child_that(monkeypatch, COMPILES_ALL)
     kernels.compile_missing([CHECKSUM, LOOKUP])
-    total = sum(cache.kernel_count(precompile.source_of(module)) for module in (CHECKSUM, LOOKUP))
+    total = sum(sources.kernel_count(sources.source_of(module)) for module in (CHECKSUM, LOOKUP))
     assert progress[0] == (0, total) and progress[-1] == (total, total)
     assert progress == sorted(progress) and len(progress) == 3
 
@@ -112,7 +112,7 @@ def test_a_child_that_fails_is_not_told_as_done(
 ) -> None:
     child_that(monkeypatch, "raise SystemExit(3)")
     kernels.compile_missing([CHECKSUM])
-    assert progress == [(0, cache.kernel_count(precompile.source_of(CHECKSUM)))]
+    assert progress == [(0, sources.kernel_count(sources.source_of(CHECKSUM)))]
 
 
 def test_nothing_is_told_and_no_process_started_where_all_is_in_the_cache(
@@ -251,7 +251,7 @@ def test_compiling_in_the_process_itself_is_told(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
         for _ in range(2)
     )
-    total = cache.kernel_count(precompile.source_of(CHECKSUM))
+    total = sources.kernel_count(sources.source_of(CHECKSUM))
     assert first.splitlines() == [
         f"compiling filter kernels, once per version: {done} of {total}" for done in (0, total)
     ]
@@ -260,7 +260,7 @@ def test_compiling_in_the_process_itself_is_told(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_read_again_and_not_missing_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda _source: tmp_path)
-    source = precompile.source_of("headgate.log.kernel")
+    source = sources.source_of("headgate.log.kernel")
     assert cache.is_missing(source)
     cache.keep(source, cache.CompiledKernels(("one",), {"SIX": 6}, b"code"))
     assert not cache.is_missing(source)
@@ -268,7 +268,7 @@ def test_what_is_kept_is_read_again_and_not_missing_any_more(monkeypatch: pytest
 
 
 def test_another_kind_of_processor_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = precompile.source_of(CHECKSUM)
+    source = sources.source_of(CHECKSUM)
     folder = cache.cache_folder.__wrapped__(source)
     monkeypatch.setattr(cache, "processor", lambda: ("another", ""))
     assert cache.cache_folder.__wrapped__(source) != folder

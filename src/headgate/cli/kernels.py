@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+import os
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 from headgate.cli.options import AsJson
 from headgate.cli.output import write_line, write_rows
@@ -15,10 +18,22 @@ _COLUMNS = ("module", "kernels", "is_compiled", "folder")
 
 
 @commands.command(name="compile")
-def compile_all() -> int:
-    """Compile all kernels that are not in the cache, on all cores: for images and CI, so that nobody waits later."""
+def compile_all(*, shared: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Compile all kernels that are not in the cache, on all cores: for images and CI, so that nobody waits later.
+
+    Parameters
+    ----------
+    shared
+        Compile them for every usual server, and link them with `cc` into one file of this Python environment, which is
+        used from then on: it needs neither numba nor LLVM.
+    """
     from headgate import kernels
 
+    if shared:
+        os.environ[kernels.PROCESSOR_VARIABLE] = kernels.PORTABLE
+        kernels.compile_missing(kernels.shared_modules())
+        write_line(f"all kernels are in {kernels.link_shared()}")
+        return 0
     kernels.compile_missing(kernels.kernel_modules())
     entries = kernels.cache_entries()
     left = [entry.module for entry in entries if not entry.is_compiled]

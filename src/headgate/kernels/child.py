@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headgate.kernels.loader import compile_into_cache
-from headgate.kernels.precompile import is_missing, source_of
+from headgate.kernels.precompile import is_missing
+from headgate.kernels.sources import source_of
 
 _NICENESS = 10
 

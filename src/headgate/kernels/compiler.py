@@ -17,8 +17,10 @@ import llvmlite.binding
 import numba
 
 from headgate.errors import HeadgateError
-from headgate.kernels.cache import CompiledKernels, processor
-from headgate.kernels.linker import shared_symbol_of, symbol_of, target_machine
+from headgate.kernels.cache import CompiledKernels
+from headgate.kernels.functions import shared_symbol_of, symbol_of
+from headgate.kernels.linker import target_machine
+from headgate.kernels.processor import processor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

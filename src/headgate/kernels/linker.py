@@ -1,4 +1,6 @@
-"""Object code of kernels becomes functions that Python calls: LLVM links it, nothing is compiled, numba is not needed.
+"""Object code of kernels becomes functions that Python calls: LLVM links it in memory, or a C compiler into a file.
+
+Nothing is compiled, numba is not needed.
 
 Guards against a trap of LLVM that was met in practice (docs/design/kernels.md): it leaves the 128-bit division helpers
 of the C compiler's runtime unresolved, and an innocent loop with a step that is no power of two then jumps into
@@ -10,33 +12,24 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import json
+import subprocess
+import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import llvmlite.binding
 
-from headgate.kernels.cache import CompiledKernels, processor
+from headgate.errors import HeadgateError
+from headgate.kernels.cache import CompiledKernels
+from headgate.kernels.functions import keep_for_ever, module_with
+from headgate.kernels.processor import processor
+from headgate.kernels.shared_object import TABLE_SYMBOL
 
 _DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
-_METH_FASTCALL = 0x80
-
-
-class _MethodDefinition(ctypes.Structure):
-    """`PyMethodDef` of CPython."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("documentation", ctypes.c_char_p),
-    )
-
-
-_new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.argtypes = [ctypes.POINTER(_MethodDefinition), ctypes.c_void_p, ctypes.c_void_p]
-_new_function.restype = ctypes.py_object
 
 
 def _register_division_symbols() -> None:
@@ -50,11 +43,6 @@ def _register_division_symbols() -> None:
 
 
 _register_division_symbols()
-
-
-def _keep_for_ever(thing: object) -> None:
-    """Let nothing free it. What holds a kernel may outlive all modules when the interpreter ends, and is looked at."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 _lock = threading.Lock()
@@ -75,24 +63,43 @@ def link(module: str, compiled: CompiledKernels, shared: Iterable[tuple[str, Com
                 _shared.add(name)
         engine.add_object_file(llvmlite.binding.ObjectFileRef.from_data(compiled.code))
         engine.finalize_object()
-    made = ModuleType(module)
-    made.__dict__.update(compiled.constants)
-    for name in compiled.names:
-        address = engine.get_function_address(symbol_of(module, name))
-        definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-        _keep_for_ever(definition)
-        made.__dict__[name] = _new_function(definition, None, None)
-    return made
+    return module_with(module, compiled.names, compiled.constants, engine.get_function_address)
 
 
-def symbol_of(module: str, name: str) -> str:
-    """The name in the object code of the function that Python calls; all modules share one table of symbols."""
-    return f"python.{module}.{name}"
+def link_into_file(path: Path, modules: Mapping[str, CompiledKernels]) -> None:
+    """Make the shared object of `shared_object.py` with the kernels of these modules, by the linker of the C compiler.
+
+    Raises HeadgateError where there is none, or it fails.
+    """
+    table = {module: (compiled.names, compiled.constants) for module, compiled in modules.items()}
+    objects = [compiled.code for compiled in modules.values()] + [_object_with_table(json.dumps(table).encode())]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        files = [Path(folder, f"{number}.o") for number in range(len(objects))]
+        for file, content in zip(files, objects, strict=True):
+            file.write_bytes(content)
+        made = Path(folder, path.name)
+        try:
+            subprocess.run([*_LINK, "-o", made, *files, "-lm"], capture_output=True, text=True, check=True)
+        except FileNotFoundError:
+            raise HeadgateError("there is no C compiler, `cc`, to link kernels with") from None
+        except subprocess.CalledProcessError as error:
+            raise HeadgateError(f"kernels cannot be linked: {error.stderr.strip()}") from None
+        made.replace(path)
 
 
-def shared_symbol_of(module: str, name: str) -> str:
-    """The name in the object code of a function that kernels of all modules call."""
-    return f"shared.{module}.{name}"
+_LINK = ("cc", "-shared", "-Wl,-Bsymbolic", "-Wl,--strip-all", "-Wl,-z,noexecstack")
+
+
+def _object_with_table(table: bytes) -> bytes:
+    machine = target_machine()
+    text = "".join(f"\\{byte:02x}" for byte in table + b"\0")
+    return machine.emit_object(  # type: ignore[no-any-return]
+        llvmlite.binding.parse_assembly(
+            f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
+            f'@"{TABLE_SYMBOL}" = constant [{len(table) + 1} x i8] c"{text}"\n'
+        )
+    )
 
 
 def target_machine() -> Any:
@@ -105,15 +112,14 @@ def target_machine() -> Any:
         cpu=name,
         features=features,
         opt=3,
-        reloc="static" if target.name.startswith("x86") else "default",
-        codemodel="jitdefault",
-        jit=True,
+        reloc="pic",
+        codemodel="small",
     )
 
 
 @functools.cache
 def _engine() -> Any:
     """The linker, which keeps code in memory: a thread may still run in it while the interpreter ends."""
-    engine = llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), target_machine())
-    _keep_for_ever(engine)
+    engine = llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), target_machine(), use_lmm=True)
+    keep_for_ever(engine)
     return engine

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from numpy.typing import NDArray
 
 from headgate.errors import HeadgateError
-from headgate.kernels import precompile
+from headgate.kernels import precompile, shared_object
+from headgate.kernels.sources import SELF_TEST, kernel_count, linked_together, module_of, source_of
 
 Block = TypeVar("Block", bound=NamedTuple)
 
@@ -116,16 +117,20 @@ def _load(module: str) -> ModuleType | None:
 
 
 def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
-    """The kernels of a module from the cache, or compiled and kept there; `tell` hears of compiling."""
+    """The kernels of a module from the shared object or the cache, or compiled and kept; `tell` hears of compiling."""
+    opened = shared_object.kernels_of(module)
+    if opened is not None:
+        return opened
     # Importing LLVM and numba costs memory and time where kernels are switched off, and may fail.
-    cache = importlib.import_module("headgate.kernels.cache")
-    linking = importlib.import_module("headgate.kernels.linker")
-    sources = cache.linked_together(precompile.source_of(module))
-    parts = {precompile.module_of(source): cache.read(source) for source in sources}
+    try:
+        cache = importlib.import_module("headgate.kernels.cache")
+        linking = importlib.import_module("headgate.kernels.linker")
+    except ImportError as error:
+        raise HeadgateError(f"{error}{shared_object.why_not()}") from error
+    sources = linked_together(source_of(module))
+    parts = {module_of(source): cache.read(source) for source in sources}
     counts = {
-        name: cache.kernel_count(source)
-        for (name, part), source in zip(parts.items(), sources, strict=True)
-        if not part
+        name: kernel_count(source) for (name, part), source in zip(parts.items(), sources, strict=True) if not part
     }
     if counts:
         done = 0
@@ -142,7 +147,7 @@ def _linked(module: str, tell: Callable[[int, int], None]) -> ModuleType:
 def _compiled(module: str) -> Any:
     """The kernels of a module, compiled now and kept in the cache."""
     compiled = importlib.import_module("headgate.kernels.compiler").compile_kernels(module)
-    importlib.import_module("headgate.kernels.cache").keep(precompile.source_of(module), compiled)
+    importlib.import_module("headgate.kernels.cache").keep(source_of(module), compiled)
     return compiled
 
 
@@ -158,7 +163,7 @@ def compile_into_cache(module: str) -> None:
 @functools.cache
 def _self_test() -> None:
     """Run a loop that needs the 128-bit helpers; raises when kernels cannot be trusted here."""
-    index_walk = _linked("headgate.kernels.self_test", lambda _done, _total: None).index_walk
+    index_walk = _linked(SELF_TEST, lambda _done, _total: None).index_walk
     if index_walk(0, 29 * 7) != 7 or index_walk(5, 33) != 0:
         raise HeadgateError("the compiled self-test gave a wrong count")
 

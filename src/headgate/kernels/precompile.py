@@ -18,6 +18,16 @@ from types import ModuleType
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
+from headgate.kernels import shared_object
+from headgate.kernels.processor import lacking_for_portable, portable, processor
+from headgate.kernels.sources import (
+    compiled_together,
+    kernel_count,
+    kernel_modules,
+    linked_together,
+    module_of,
+    source_of,
+)
 
 SWITCH = "HEADGATE_KERNELS"
 """Environment variable: with `off` every package uses its reference implementation; with `cached` kernels come from the
@@ -35,19 +45,10 @@ FILTER = (*READ, "headgate.evaluate.kernel", "headgate.scan.kernel", "headgate.s
 _NOT_SERVED = ("headgate.message.arrow.", "headgate.derived.columns.", "headgate.derived.lookup.")
 """Modules that only other processes use: Spark's, commands, and the builder of derived files."""
 
-_PACKAGE = Path(__file__).parent.parent
-
 CHILD = (sys.executable, "-m", "headgate.kernels.child")
 """The command that compiles modules; their names are its arguments."""
 
 logger = logging.getLogger("headgate.kernels")
-
-
-def kernel_modules() -> list[str]:
-    """The dotted names of all modules with kernels or shared functions in this package."""
-    sources = [_PACKAGE / "kernels" / "checksum.py", *sorted(_PACKAGE.rglob("kernel.py"))]
-    texts = {module_of(source): source.read_text(encoding="utf-8") for source in sources}
-    return [module for module, text in texts.items() if "\n@kernel(" in text or "\n@shared\n" in text]
 
 
 def served_modules() -> list[str]:
@@ -61,9 +62,9 @@ def missing(modules: Iterable[str]) -> list[str]:
     Empty where kernels are switched off or cannot be used. Cost: imports LLVM, a twentieth of a second.
     """
     cache = _cache()
-    if cache is None:
+    if cache is None or shared_object.is_usable():
         return []
-    linked = {source: None for module in modules for source in cache.linked_together(source_of(module))}
+    linked = {source: None for module in modules for source in linked_together(source_of(module))}
     return [module_of(source) for source in linked if cache.is_missing(source)]
 
 
@@ -74,7 +75,7 @@ def is_missing(module: str) -> bool:
 
 
 class CacheEntry(NamedTuple):
-    """A module with kernels: how many, whether the cache holds them, and its folder there."""
+    """A module with kernels: how many, whether they are compiled, and the folder in the cache or the shared object."""
 
     module: str
     kernels: int
@@ -84,17 +85,16 @@ class CacheEntry(NamedTuple):
 
 def cache_entries() -> list[CacheEntry]:
     """All modules with kernels. Raises HeadgateError where kernels cannot be used, with the reason."""
-    cache = _cache()
-    if cache is None:
-        raise HeadgateError(
-            "kernels are switched off, or numba cannot be imported here: reference implementations serve"
-        )
+    if shared_object.is_usable() and not is_switched_off():
+        place = str(shared_object.path())
+        return [CacheEntry(module, kernel_count(source_of(module)), True, place) for module in kernel_modules()]
+    cache = _usable_cache()
     entries = []
     for module in kernel_modules():
         source = source_of(module)
         folder = cache.cache_folder(source)
         compiled = folder is not None and not cache.is_missing(source)
-        entries.append(CacheEntry(module, cache.kernel_count(source), compiled, folder and str(folder)))
+        entries.append(CacheEntry(module, kernel_count(source), compiled, folder and str(folder)))
     return entries
 
 
@@ -108,7 +108,7 @@ def compile_missing(modules: Iterable[str]) -> None:
     modules = missing(modules)
     if cache is None or not modules:
         return
-    sizes = {module: cache.kernel_count(source_of(module)) for module in modules}
+    sizes = {module: kernel_count(source_of(module)) for module in modules}
     total = sum(sizes.values())
     left = dict(sizes)
     lock = threading.Lock()
@@ -127,7 +127,7 @@ def compile_missing(modules: Iterable[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != SWITCH}
     followers = []
     # What takes longest comes first, so that all end at about the same time.
-    longest_first = sorted(modules, key=lambda module: _size(cache, source_of(module)), reverse=True)
+    longest_first = sorted(modules, key=lambda module: _size(source_of(module)), reverse=True)
     for _ in range(min(_cores(), len(modules))):
         child = subprocess.Popen(
             [*CHILD, *longest_first],
@@ -143,26 +143,35 @@ def compile_missing(modules: Iterable[str]) -> None:
         follower.join()
 
 
-def _size(cache: ModuleType, source: Path) -> int:
+def link_shared() -> Path:
+    """Link all kernels, which the cache has for every usual server, into the shared object of this Python environment.
+
+    From then on kernels come from that file, which is returned. Raises HeadgateError where the cache lacks some, where
+    this processor cannot run portable code, and where there is no C compiler.
+    """
+    if is_switched_off() or not shared_object.is_usable():
+        cache = _usable_cache()
+        lacking = lacking_for_portable()
+        if lacking != [] or processor() != portable():
+            needed = f"a processor with {', '.join(lacking)}" if lacking else "x86-64 or ARMv8, and HEADGATE_PROCESSOR"
+            raise HeadgateError(f"kernels for every usual server cannot be compiled here: they need {needed}")
+        modules = {module: cache.read(source_of(module)) for module in shared_object.shared_modules()}
+        if left := [module for module, compiled in modules.items() if compiled is None]:
+            raise HeadgateError(f"kernels are not in the cache, so they cannot be linked: {', '.join(left)}")
+        importlib.import_module("headgate.kernels.linker").link_into_file(shared_object.path(), modules)
+    return shared_object.path()
+
+
+def _size(source: Path) -> int:
     """About how long a module takes: the bytes of the sources that are compiled into it."""
-    linked = set(cache.linked_together(source)) - {source}
-    return sum(part.stat().st_size for part in cache.compiled_together(source) - linked)
+    linked = set(linked_together(source)) - {source}
+    return sum(part.stat().st_size for part in compiled_together(source) - linked)
 
 
 def tell_progress(done: int, total: int) -> None:
     """Log the progress: `done` of `total` kernels are compiled."""
     level = logging.INFO if done in (0, total) else logging.DEBUG
     logger.log(level, "compiling filter kernels, once per version: %d of %d", done, total)
-
-
-def module_of(source: Path) -> str:
-    """The dotted name of a file of this package."""
-    return ".".join(("headgate", *source.relative_to(_PACKAGE).with_suffix("").parts))
-
-
-def source_of(module: str) -> Path:
-    """The file of a module of this package."""
-    return _PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def is_switched_off() -> bool:
@@ -178,6 +187,15 @@ def _cache() -> ModuleType | None:
         return importlib.import_module("headgate.kernels.cache")
     except (ImportError, OSError):
         return None
+
+
+def _usable_cache() -> ModuleType:
+    cache = _cache()
+    if cache is None:
+        raise HeadgateError(
+            "kernels are switched off, or numba cannot be imported here: reference implementations serve"
+        )
+    return cache
 
 
 def _cores() -> int:

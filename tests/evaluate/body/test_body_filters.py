@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from headgate.evaluate import Filter, Verdict
 from headgate.evaluate.body.needles import searches
 from headgate.evaluate.filter import Engine
-from headgate.evaluate.rules import RuleSet
+from headgate.evaluate.rules import RuleSet, engine, parts
 from headgate.kernels import load
 from headgate.language.tree import conjuncts
 from headgate.message import EMPTY_BODY, EncodedMessages, Message, Section
@@ -213,3 +214,23 @@ def test_a_needle_is_found_wherever_it_stands_and_nowhere_else() -> None:
         expected = [f'"{needle}"' in text for text in texts]
         assert filters[needle].mask(batch).tolist() == expected
         assert filters[needle].mask(batch, engine=Engine.REFERENCE).tolist() == expected
+
+
+def test_a_body_that_the_kernel_leaves_open_costs_the_rules_that_do_not_look_at_it_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def record(rows: Any, batch: EncodedMessages, now_ms: int) -> parts.Found:
+        pairs = [(row, list(members)) for row, members in rows]
+        asked.extend(member.number for _, members in pairs for member in members)
+        return parts.by_reference(pairs, batch, now_ms)
+
+    monkeypatch.setattr(engine, "by_reference", record)
+    rules = RuleSet([Filter.parse(f"region = 'x{n}' AND body.a = {n % 2}" if n < 8 else f"region = 'x{n % 50}'")
+                     for n in range(200)])  # fmt: skip
+    head = Message(application_properties={"region": "x5"}).encode().removesuffix(EMPTY_BODY)
+    two_sections = head + binary(Section.DATA, b'{"a"') + binary(Section.DATA, b":1}")
+    found = rules.match(EncodedMessages.of([two_sections]), now_ms=0)
+    assert found.rules.tolist() == [5, 55, 105, 155]
+    assert asked == list(range(8))

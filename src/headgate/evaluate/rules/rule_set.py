@@ -14,7 +14,7 @@ from headgate.evaluate.rules.engine import EnginePart
 from headgate.evaluate.rules.parts import ROW_SHIFT, AlonePart, Found, Member, Part, ReferencePart
 from headgate.evaluate.rules.plan import plan_of
 from headgate.language.tree import Field, Rules, ValueRules, walk
-from headgate.message import EncodedMessages
+from headgate.message import EncodedMessages, Section
 
 MOST_FILTERS = 1 << ROW_SHIFT
 _SMALLEST_LEVEL = 24
@@ -145,23 +145,29 @@ class RuleSet:
 
 
 def _parts_of(members: Sequence[Member]) -> tuple[Part, ...]:
-    """Parts that have each filter once: one for each language, more where fields are too many for one program."""
+    """Parts that have each filter once: one for each language, more where fields are too many for one program.
+
+    Filters that look into the body are in a part of their own: a body that the kernel leaves open is decided by the
+    reference for all filters of a part, and these are then no others.
+    """
     if len(members) <= _MOST_ALONE:
         return (AlonePart(members),) if members else ()
-    by_rules: defaultdict[Rules, list[Member]] = defaultdict(list)
+    by_rules: defaultdict[tuple[Rules, bool], list[Member]] = defaultdict(list)
     anywhere: list[Member] = []
     mixed: list[Member] = []
     for member in members:
-        rules = {id(node.rules): node.rules for node in walk(member.filter.tree) if isinstance(node, Field)}
+        fields = [node for node in walk(member.filter.tree) if isinstance(node, Field)]
+        rules = {id(field.rules): field.rules for field in fields}
         if member.filter.has_own_rules or member.filter.has_schema:
             mixed.append(member)
         elif len(rules) == 1:
-            by_rules[rules.popitem()[1]].append(member)
+            in_body = any(field.reference.section is Section.DATA for field in fields)
+            by_rules[fields[0].rules, in_body].append(member)
         else:
             (mixed if rules else anywhere).append(member)
     if anywhere:
-        by_rules[next(iter(by_rules), ValueRules.RABBITMQ)] += anywhere
-    parts = [part for rules_, of_rules in by_rules.items() for part in _parts_of_language(of_rules, rules_)]
+        by_rules[next(iter(by_rules), (ValueRules.RABBITMQ, False))] += anywhere
+    parts = [part for (rules_, _), of_rules in by_rules.items() for part in _parts_of_language(of_rules, rules_)]
     return (*parts, ReferencePart(mixed)) if mixed else tuple(parts)
 
 

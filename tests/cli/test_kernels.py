@@ -158,7 +158,7 @@ def test_kernels_compile_shared_compiles_for_every_server_and_says_which_file_ha
         kernels, "link_shared", lambda: tmp_path / os.environ[kernels.PROCESSOR_VARIABLE] if asked else None
     )
     shown = run("kernels", "compile", "--shared")
-    assert (shown.status, shown.lines) == (0, [f"all kernels are in {tmp_path / 'portable'}"])
+    assert (shown.status, shown.lines) == (0, [f"all kernels are in {tmp_path / 'shared'}"])
     assert asked == [kernels.shared_modules()]
 
 

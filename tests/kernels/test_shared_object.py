@@ -20,7 +20,15 @@ pytestmark = [
     pytest.mark.skipif(processor.lacking_for_portable() != [], reason="this processor does not run portable code"),
 ]
 
-FILTER_MODULES = (sources.SELF_TEST, "headgate.evaluate.kernel")
+LINK_FILTERS = """
+import os, sys
+from headgate.kernels import cache, linker, precompile, shared_object, sources
+sys.prefix = os.environ["PREFIX"]
+modules = (sources.SELF_TEST, "headgate.evaluate.kernel")
+precompile.compile_missing(modules)
+parts = {source for module in modules for source in sources.linked_together(sources.source_of(module))}
+linker.link_into_file(shared_object.path(), {sources.module_of(source): cache.read(source) for source in parts})
+"""
 
 WITHOUT_COMPILERS = """
 import os, sys, warnings
@@ -63,18 +71,13 @@ def run_installed(prefix: Path, code: str, **environment: str) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python environment with a shared object that has the kernel of filters, compiled for this processor."""
+    """A Python environment with a shared object that has the kernel of filters."""
     made = tmp_path_factory.mktemp("environment")
-    parts = {
-        sources.module_of(source): cache.read(source)
-        for module in FILTER_MODULES
-        if load(module)
-        for source in sources.linked_together(sources.source_of(module))
-    }
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "prefix", str(made))
-        path = shared_object.path.__wrapped__()
-    linker.link_into_file(path, {module: part for module, part in parts.items() if part})
+    subprocess.run(
+        [sys.executable, "-c", LINK_FILTERS],
+        check=True,
+        env={**os.environ, "PREFIX": str(made), processor.PROCESSOR_VARIABLE: processor.SHARED},
+    )
     return made
 
 
@@ -128,7 +131,7 @@ def portable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     made = tmp_path / "share" / "kernels.so"
     monkeypatch.setattr(shared_object, "path", lambda: made)
     monkeypatch.setattr(shared_object, "_opened", lambda: None)
-    monkeypatch.setattr(precompile, "processor", processor.portable)
+    monkeypatch.setenv(processor.PROCESSOR_VARIABLE, processor.SHARED)
     return made
 
 
@@ -146,8 +149,8 @@ def test_all_kernels_are_linked_and_those_that_are_not_compiled_are_named(
         precompile.link_shared()
 
 
-def test_code_for_one_model_of_processor_is_not_linked(monkeypatch: pytest.MonkeyPatch, portable: Path) -> None:
-    monkeypatch.setattr(precompile, "processor", lambda: ("this model", ""))
+def test_code_for_memory_is_not_linked_into_a_file(monkeypatch: pytest.MonkeyPatch, portable: Path) -> None:
+    monkeypatch.setenv(processor.PROCESSOR_VARIABLE, processor.PORTABLE)
     with pytest.raises(HeadgateError, match="for every usual server cannot be compiled here"):
         precompile.link_shared()
     assert not portable.exists()

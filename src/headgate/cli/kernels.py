@@ -30,7 +30,7 @@ def compile_all(*, shared: Annotated[bool, Parameter(negative="")] = False) -> i
     from headgate import kernels
 
     if shared:
-        os.environ[kernels.PROCESSOR_VARIABLE] = kernels.PORTABLE
+        os.environ[kernels.PROCESSOR_VARIABLE] = kernels.SHARED
         kernels.compile_missing(kernels.shared_modules())
         write_line(f"all kernels are in {kernels.link_shared()}")
         return 0

@@ -32,7 +32,7 @@ from headgate.kernels.precompile import (
     missing,
     served_modules,
 )
-from headgate.kernels.processor import PORTABLE, PROCESSOR_VARIABLE
+from headgate.kernels.processor import PROCESSOR_VARIABLE, SHARED
 from headgate.kernels.shared_object import shared_modules
 from headgate.kernels.sources import kernel_modules
 
@@ -40,9 +40,9 @@ __all__ = [
     "CACHED",
     "FILTER",
     "KernelUnavailableWarning",
-    "PORTABLE",
     "PROCESSOR_VARIABLE",
     "READ",
+    "SHARED",
     "SWITCH",
     "address_of",
     "byte_table",

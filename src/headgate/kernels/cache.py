@@ -22,7 +22,7 @@ from pathlib import Path
 import llvmlite
 
 from headgate.cache_folders import CACHE_VARIABLE, cache_folders
-from headgate.kernels.processor import processor
+from headgate.kernels.processor import is_for_shared_object, processor
 from headgate.kernels.sources import compiled_together, digest_of, kernel_count
 
 _DIGEST_BYTES = 32
@@ -82,7 +82,8 @@ def keep(source: Path, compiled: CompiledKernels) -> None:
 def cache_folder(source: Path) -> Path | None:
     """Where the kernels of a module are, or are to be kept; None where nothing can be written."""
     versions = (_numba(), llvmlite.__version__, sys.version)
-    name = f"kernels-{digest_of(compiled_together(source), *versions, *processor())}"
+    kind = ["shared"] if is_for_shared_object() else []
+    name = f"kernels-{digest_of(compiled_together(source), *versions, *processor(), *kind)}"
     for parent in cache_folders(CACHE_VARIABLE):
         folder = parent / name
         try:

@@ -26,7 +26,7 @@ import llvmlite.binding
 from headgate.errors import HeadgateError
 from headgate.kernels.cache import CompiledKernels
 from headgate.kernels.functions import keep_for_ever, module_with
-from headgate.kernels.processor import processor
+from headgate.kernels.processor import is_for_shared_object, processor
 from headgate.kernels.shared_object import TABLE_SYMBOL
 
 _DIVISION_SYMBOLS = ("__udivti3", "__divti3", "__umodti3", "__modti3")
@@ -112,14 +112,17 @@ def target_machine() -> Any:
         cpu=name,
         features=features,
         opt=3,
-        reloc="pic",
-        codemodel="small",
+        reloc="pic" if is_for_shared_object() else "static" if target.name.startswith("x86") else "default",
+        codemodel="small" if is_for_shared_object() else "jitdefault",
+        jit=not is_for_shared_object(),
     )
 
 
 @functools.cache
 def _engine() -> Any:
     """The linker, which keeps code in memory: a thread may still run in it while the interpreter ends."""
-    engine = llvmlite.binding.create_mcjit_compiler(llvmlite.binding.parse_assembly(""), target_machine(), use_lmm=True)
+    # The memory manager of llvmlite keeps code near what it calls.
+    nothing, near = llvmlite.binding.parse_assembly(""), is_for_shared_object()
+    engine = llvmlite.binding.create_mcjit_compiler(nothing, target_machine(), use_lmm=near)
     keep_for_ever(engine)
     return engine

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.kernels import shared_object
-from headgate.kernels.processor import lacking_for_portable, portable, processor
+from headgate.kernels.processor import is_for_shared_object, lacking_for_portable
 from headgate.kernels.sources import (
     compiled_together,
     kernel_count,
@@ -152,7 +152,7 @@ def link_shared() -> Path:
     if is_switched_off() or not shared_object.is_usable():
         cache = _usable_cache()
         lacking = lacking_for_portable()
-        if lacking != [] or processor() != portable():
+        if lacking != [] or not is_for_shared_object():
             needed = f"a processor with {', '.join(lacking)}" if lacking else "x86-64 or ARMv8, and HEADGATE_PROCESSOR"
             raise HeadgateError(f"kernels for every usual server cannot be compiled here: they need {needed}")
         modules = {module: cache.read(source_of(module)) for module in shared_object.shared_modules()}

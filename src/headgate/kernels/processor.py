@@ -10,9 +10,10 @@ from pathlib import Path
 
 PROCESSOR_VARIABLE = "HEADGATE_PROCESSOR"
 """Environment variable: with `portable` kernels are compiled for every usual server of this kind of machine, such as in
-an image, and not for the model of this processor."""
+an image, and not for the model of this processor; with `shared` they are also made for a shared object, and not for
+LLVM's linker in memory."""
 
-PORTABLE = "portable"
+PORTABLE, SHARED = "portable", "shared"
 
 _PORTABLE_PROCESSORS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # Intel since Haswell (2013), AMD since Excavator (2015); `pclmul` is for checksums.
@@ -35,12 +36,24 @@ def processor() -> tuple[str, str]:
 
     It is this one, unless the environment asks for portable code and this processor can run that.
     """
-    if os.environ.get(PROCESSOR_VARIABLE, "").lower() == PORTABLE and lacking_for_portable() == []:
+    if _asked_for() in (PORTABLE, SHARED) and lacking_for_portable() == []:
         return portable()
     # It takes a twentieth of a second, and is not there where all kernels are in one shared object.
     import llvmlite.binding
 
     return llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
+
+
+def is_for_shared_object() -> bool:
+    """Whether code may lie anywhere, near all that it calls, as in a shared object.
+
+    LLVM's linker in memory may put it further from its symbols than such code reaches, and then ends the process.
+    """
+    return _asked_for() == SHARED
+
+
+def _asked_for() -> str:
+    return os.environ.get(PROCESSOR_VARIABLE, "").lower()
 
 
 def portable() -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,7 +145,10 @@ def test_a_server_without_tracing_imports_no_opentelemetry(tmp_path: Path) -> No
         "with running_server(Path(sys.argv[1])) as running:\n"
         "    print('opentelemetry' in sys.modules, 'headgate.telemetry' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout.split() == ["False", "False"]
 
 

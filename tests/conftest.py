@@ -8,13 +8,16 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from headgate.broker import users
 from headgate.log.remote import cache
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 DATA = Path(__file__).parent / "data"
 
@@ -105,3 +108,19 @@ def copy_of_stream(rabbitmq_streams: Path, tmp_path: Path) -> Path:
     """A copy of the regional-events folder, to be changed."""
     source = next(rabbitmq_streams.glob("__regional-events_*"))
     return Path(shutil.copytree(source, tmp_path / source.name))
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What the provider of OpenTelemetry was told, in the place of the process's own."""
+    # Imported here: two files of tests need it.
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return exporter

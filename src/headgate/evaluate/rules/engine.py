@@ -36,7 +36,7 @@ _PRESENT_BITS = 8
 
 
 _PACKED_TOGETHER = 512
-"""Filters that are packed together: so many are unpacked for one."""
+"""Filters that are packed together: for one of them all are unpacked."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.errors import CorruptChunkError, PreconditionFailedError
+from headgate.evaluate import locate_values
 from headgate.log import (
     EXPANSION_LIMIT_BYTES,
     Entries,
@@ -16,7 +17,6 @@ from headgate.log import (
     unpack_entries,
 )
 from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
-from headgate.message.lookup import locate_bytes
 
 
 def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) -> Entries:
@@ -29,7 +29,7 @@ def fill_from_source(entries: Entries, field: FieldReference, *, stream: str) ->
     packed = None if entries.records is None else entries.records > 0
     if entries.records is None or packed is None or not packed.any():
         messages = with_slack(entries.data, entries.starts, entries.lengths)
-        starts, lengths = locate_bytes(messages, field)
+        starts, lengths = locate_values(messages, field)
         values = FilterValues(messages.data, starts, lengths)
         if entries.filter_values is not None:
             _check_given(entries.filter_values, values, stream)
@@ -83,5 +83,5 @@ def _values_of_members(entries: Entries, row: int, field: FieldReference, stream
             f"a sub-batch cannot be unpacked for its filter values: {error.reason}", subject=stream
         ) from error
     messages = EncodedMessages(unpacked.data, unpacked.starts, unpacked.lengths)
-    starts, lengths = locate_bytes(messages, field)
+    starts, lengths = locate_values(messages, field)
     return FilterValues(messages.data, starts, lengths).copy()

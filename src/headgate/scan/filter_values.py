@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headgate.evaluate import locate_values
 from headgate.log import ChunkHeader, DeclaredValues, StreamSettings
 from headgate.message import EncodedMessages, FieldReference, Message, Section, parse_field
-from headgate.message.lookup import field_bytes, locate_bytes
+from headgate.message.lookup import field_bytes
 
 _ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 
@@ -36,7 +37,7 @@ def declared_values(settings: StreamSettings) -> DeclaredValues:
         for name, field in fields.items():
             if settings.declared_mask(name, ids, next_ids)[0]:
                 encoded = EncodedMessages.of(list(messages))
-                found = zip(*(column.tolist() for column in locate_bytes(encoded, field)), strict=True)
+                found = zip(*(column.tolist() for column in locate_values(encoded, field)), strict=True)
                 data = encoded.data
                 return [data[at : at + length].tobytes() if length >= 0 else None for at, length in found]
         return None

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import ConfigError
+from headgate.evaluate import locate_values
 from headgate.log import FilterValues
 from headgate.message import EncodedMessages, FieldReference, Section
-from headgate.message.lookup import locate_bytes
 
 ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-value")
 """Where a publisher puts the filter value of a message (rabbitmq_filters.md section 4)."""
@@ -16,7 +16,7 @@ ANNOTATION = FieldReference(Section.MESSAGE_ANNOTATIONS, key=b"x-stream-filter-v
 
 def field_values(messages: EncodedMessages, field: FieldReference) -> FilterValues:
     """The field's bytes per message, over the messages' own buffer; none where it is absent or no kind of text."""
-    starts, lengths = locate_bytes(messages, field)
+    starts, lengths = locate_values(messages, field)
     return FilterValues(messages.data, starts, lengths)
 
 

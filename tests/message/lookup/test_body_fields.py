@@ -59,7 +59,8 @@ def test_a_string_is_found_where_it_stands_as_it_is(messages: list[bytes], text:
         located = None if length < 0 else batch.data[start : start + length].tobytes()
         assert located == field_bytes(data, field)
         assert located in (None, value)
-        if isinstance(value, bytes) and document is not None and document.text in data:
+        # No text of JSON holds the beginning of a section; a body in pieces may have the value or not.
+        if isinstance(value, bytes) and document is not None and data.count(b"\x00Su") <= 1:
             assert (located is None) is (b'"' + value + b'"' != document.text[found.start :][: len(value) + 2])  # type: ignore[union-attr]
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.exactness import inexact_bits
 from headgate.errors import MessageError
+from headgate.evaluate import locate_values
 from headgate.message import EncodedMessages, FieldReference, Message, plain_json
 from headgate.message.arrow import columns_of, fields_of
-from headgate.message.lookup import locate_bytes
 
 Int64Array = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ def _filter_values(messages: EncodedMessages, source: FieldReference | None) -> 
     """The value of the declared field, as `headgate.tables` shows it; null where it is missing or empty."""
     if source is None or not len(messages):
         return pa.nulls(len(messages), pa.string())
-    starts, lengths = locate_bytes(messages, source)
+    starts, lengths = locate_values(messages, source)
     there = lengths > 0
     found = EncodedMessages(messages.data, np.where(there, starts, 0), np.where(there, lengths, 0))
     _, *content = columns_of(found, ["message"])["message"].buffers()

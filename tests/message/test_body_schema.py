@@ -204,6 +204,19 @@ ORDER = {
 }  # fmt: skip
 
 
+def nested_records(count: int, fields: str = "a") -> list[object]:
+    """A union of records, each of the others after the first with the one before it in each of its fields."""
+    first: list[object] = [{"type": "record", "name": "R0", "fields": [{"name": "n", "type": "null"}]}]
+    return first + [
+        {"type": "record", "name": f"R{at}", "fields": [{"name": field, "type": f"R{at - 1}"} for field in fields]}
+        for at in range(1, count)
+    ]
+
+
+RECURSIVE = {"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", "A"]}]}
+FLAG = {"name": "b", "type": "boolean"}
+
+
 def avro_schema(stated: object, number: int | None = None) -> BodySchema:
     return BodySchema(SchemaFormat.AVRO, ((number, json.dumps(stated).encode()),))
 
@@ -260,11 +273,12 @@ def test_avro_that_is_cut_or_has_bytes_behind_it_does_not_decode() -> None:
 @pytest.mark.parametrize(
     ("stated", "reason"),
     [
-        ({"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", "A"]}]}, "contains itself"),
+        (RECURSIVE, "contains itself"),
         ({"type": "array", "items": "null"}, "take no bytes"),
         ({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}, "take no bytes"),
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "take no bytes"),
         ({"type": "map", "values": {"type": "array", "items": {"type": "null"}}}, "take no bytes"),
+        (nested_records(65), "more than 64 levels"),
         ("strin", "not a schema of Avro"),
         ({"type": "record"}, "not a schema of Avro"),
         (3, "not a schema of Avro"),
@@ -274,6 +288,41 @@ def test_schemas_of_avro_that_a_body_could_misuse_are_refused(stated: object, re
     pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
     with pytest.raises(ConfigError, match=reason):
         avro_schema(stated).check()
+
+
+def test_the_library_is_given_no_notes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    fastavro = pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
+    parse, given = fastavro.parse_schema, []
+    monkeypatch.setattr(fastavro, "parse_schema", lambda stated: given.append(json.dumps(stated)) or parse(stated))
+    fields = [{"name": "n", "type": {"type": "array", "items": "int", "__note": 1}}]
+    avro_schema([{"type": "record", "name": "N", "fields": fields, "__note": 2}]).check()
+    assert given
+    assert "__note" not in "".join(given)
+
+
+def test_values_of_avro_that_take_no_bytes_are_counted() -> None:
+    pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
+    schema = avro_schema(nested_records(16, "ab"))
+    schema.check()
+    assert schema.document(bytes([2 * 7])) is not None
+    assert schema.document(bytes([2 * 15])) is None
+    wide = avro_schema({"type": "array", "items": {"type": "record", "name": "B", "fields": [FLAG]}})
+    count = MAX_JSON_BYTES // len('{"b":true},')
+    assert wide.document(_varint(2 * count) + b"\1" * count + b"\0") is not None
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ((), "one file, or one for each id"),
+        (((None, b'"int"'), (1, b'"int"')), "one file, or one for each id"),
+        (((-1, b'"int"'),), "one file, or one for each id"),
+        (((1 << 32, b'"int"'),), "one file, or one for each id"),
+    ],
+)
+def test_a_schema_has_one_file_or_one_for_each_id(files: tuple[tuple[int | None, bytes], ...], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        BodySchema(SchemaFormat.AVRO, files).check()
 
 
 def test_without_fastavro_the_declaration_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

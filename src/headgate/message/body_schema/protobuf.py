@@ -41,6 +41,8 @@ def decoder(content: bytes, message_type: str, *, has_indexes: bool) -> Decode:
         raise ConfigError("not a FileDescriptorSet; make one with protoc --include_imports -o FILE") from error
     except KeyError as error:
         raise ConfigError(f"the FileDescriptorSet has no message {message_type!r}") from error
+    except RecursionError as error:
+        raise ConfigError("the files of the FileDescriptorSet import each other too deep") from error
     except TypeError as error:
         raise ConfigError(f"not a whole FileDescriptorSet: {error}; protoc needs --include_imports") from error
     message_class = message_factory.GetMessageClass(descriptor)

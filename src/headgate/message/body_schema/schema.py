@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,12 +12,17 @@ from functools import lru_cache
 import msgspec
 
 from headgate.errors import ConfigError
+from headgate.message.fields import Section, parse_field
 from headgate.message.json_body import MAX_JSON_BYTES, JsonValue
 
 MAX_SCHEMA_TEXT_BYTES = 1 << 18
 """The settings of a stream, which each reader reads, hold the text."""
 
-_MAX_FILES_BYTES = 1 << 24
+MAX_SCHEMA_FILES_BYTES = 1 << 22
+"""All files of a schema together; they are kept compressed."""
+
+_IDS = range(1 << 32)
+_NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 _MAGIC_BYTE = b"\0"
 _ID_STOP = 5
 
@@ -53,6 +59,15 @@ class BodySchema:
     message_type: str | None = None
 
     @classmethod
+    def of_files(cls, format_: SchemaFormat, files: Mapping[str, bytes], message_type: str | None) -> BodySchema:
+        """The schema of files, each under its id in decimal, or one under "". Raises ConfigError; see `check`, too."""
+        wrong = next((name for name in files if name and not _NUMBER.fullmatch(name)), None)
+        if wrong is not None:
+            raise ConfigError(f"found the file {wrong!r}, expected the id of a registry as its name, or no name")
+        named = [(int(name) if name else None, content) for name, content in files.items()]
+        return cls(format_, tuple(named), message_type)
+
+    @classmethod
     def parse(cls, text: str) -> BodySchema:
         """The schema of a text that `text` gave. Raises ConfigError."""
         return _parsed(text)
@@ -60,6 +75,9 @@ class BodySchema:
     @property
     def text(self) -> str:
         """The schema as a text, for the settings of a stream. Raises ConfigError if it is too long."""
+        size = self.size_bytes
+        if size > MAX_SCHEMA_FILES_BYTES:
+            raise ConfigError(f"the files of the schema have {size} bytes; at most {MAX_SCHEMA_FILES_BYTES} are taken")
         files = {"" if number is None else str(number): zlib.compress(content, 9) for number, content in self.files}
         text = msgspec.json.encode(_Text(self.format, files, self.message_type)).decode()
         if len(text) > MAX_SCHEMA_TEXT_BYTES:
@@ -69,8 +87,22 @@ class BodySchema:
             )
         return text
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(len(content) for _, content in self.files)
+
     def check(self) -> None:
-        """Raise ConfigError if a file is no schema, has no such message type, or cannot be decoded by safely."""
+        """Raise ConfigError if bodies cannot be decoded by it.
+
+        A file is no schema, has no such message type or could be misused by a body; the ids are wrong; a library of the
+        format is missing here.
+        """
+        numbers = [number for number, _ in self.files]
+        if numbers != [None] and (not numbers or len(set(numbers)) < len(numbers) or not _are_ids(numbers)):
+            raise ConfigError("a schema has one file, or one for each id of a registry, 0 to 4294967295")
+        if (self.message_type is None) is (self.format is SchemaFormat.PROTOBUF):
+            raise ConfigError("a schema of Protobuf needs its message type, package.Message; one of Avro has no types")
         _decoders(self)
 
     def document(self, body: bytes) -> JsonValue | None:
@@ -102,6 +134,23 @@ class BodySchema:
         return " ".join([*parts, "with the ids", ", ".join(ids)] if ids else parts)
 
 
+def schema_facts(text: str | None) -> dict[str, object]:
+    """What is shown of a stream's schema: its name, and the bytes of its files; nothing without a schema."""
+    if text is None:
+        return {}
+    schema = BodySchema.parse(text)
+    return {"body_schema": str(schema), "body_schema_bytes": schema.size_bytes}
+
+
+def check_filter_source(source: str | None, schema: str | None) -> None:
+    """Raise ConfigError for filter values from bodies beside a schema: only bodies that are JSON have such values."""
+    if schema is not None and source is not None and parse_field(source).section is Section.DATA:
+        raise ConfigError(
+            f"{source}: a path as filter source leads into JSON bodies, those of a declared schema are none; let "
+            "publishers send the value as an application property, too"
+        )
+
+
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -109,14 +158,22 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 def _parsed(text: str) -> BodySchema:
     try:
         kept = msgspec.json.decode(text, type=_Text)
-        files = [(int(number) if number else None, _expanded(content)) for number, content in kept.files.items()]
+        files = {name: _expanded(content) for name, content in kept.files.items()}
     except (msgspec.DecodeError, ValueError, zlib.error) as error:
         raise ConfigError(f"the text is no schema of bodies: {error}") from error
-    return BodySchema(kept.format, tuple(files), kept.type)
+    return BodySchema.of_files(kept.format, files, kept.type)
 
 
 def _expanded(content: bytes) -> bytes:
-    return zlib.decompressobj().decompress(content, _MAX_FILES_BYTES)
+    expansion = zlib.decompressobj()
+    expanded = expansion.decompress(content, MAX_SCHEMA_FILES_BYTES)
+    if expansion.unconsumed_tail or not expansion.eof:
+        raise ValueError(f"a file of more than {MAX_SCHEMA_FILES_BYTES} bytes, or one that is cut")
+    return expanded
+
+
+def _are_ids(numbers: list[int | None]) -> bool:
+    return all(number is not None and number in _IDS for number in numbers)
 
 
 @lru_cache(maxsize=64)

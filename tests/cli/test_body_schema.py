@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from body_schemas import TYPE, descriptor_set, order_body
-from command_line import Run
+from command_line import Outcome, Run
 from headgate.log import resolve_stream
+from headgate.server.stream import StreamHandler
+from server.running import running_server
 
 LARGE = "body.total > 100"
 BODIES = [
@@ -72,10 +74,33 @@ def test_a_schema_stays_when_limits_change_and_no_match_index_is_kept(orders: Ru
     assert orders("index", "register", "orders", "plain", "--filter", "region = 'EMEA'").status == 0
 
 
-def test_a_wrong_schema_and_a_server_are_refused(run: Run) -> None:
+def test_a_wrong_schema_is_refused(run: Run, tmp_path: Path) -> None:
     refused = run("stream", "create", "x", "--body-schema", "https://registry/subjects/x")
     assert refused.status != 0 and "--body-schema" in refused.err and "no registry is asked" in refused.err
-    sourced = run("stream", "create", "x", "--body-schema", "x.avsc", "--filter-source", "body.region")
-    assert sourced.status != 0 and "--filter-source: a path leads into JSON bodies" in sourced.err
-    served = run("stream", "create", "x", "--body-schema", "x.avsc", "--server", "127.0.0.1:1")
-    assert served.status != 0 and "a server takes no schema" in served.err
+    (tmp_path / "x.desc").write_bytes(descriptor_set())
+    schema = ("--body-schema", f"{tmp_path / 'x.desc'}#{TYPE}")
+    sourced = run("stream", "create", "x", *schema, "--filter-source", "body.region")
+    assert sourced.status != 0
+    assert "--filter-source: body.region: a path as filter source leads into JSON bodies" in sourced.err
+
+
+def test_a_server_takes_the_schema_and_its_filters_decode_bodies(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "orders.desc"
+    file.write_bytes(descriptor_set())
+    with running_server(tmp_path, handlers={"stream": StreamHandler}) as running:
+
+        def there(*arguments: object, stdin: str = "") -> Outcome:
+            return run(*arguments, "--server", f"127.0.0.1:{running.ports['stream']}", stdin=stdin)
+
+        create = ("stream", "create", "orders", "--body-schema", f"{file}#{TYPE}", "--max-age", "7d")
+        assert there(*create).out == "orders\n"
+        assert "there is a stream of this name" in there(*create).err
+        wrong = there("stream", "create", "other", "--body-schema", f"{file}#{TYPE}", "--filter-source", "body.region")
+        assert wrong.status != 0 and "a path as filter source" in wrong.err
+        lines = [json.dumps({"body": {"data": {"hex": body.hex()}}}) for body in BODIES]
+        assert there("publish", "orders", stdin="\n".join(lines) + "\n").status == 0
+        assert there("tail", "orders", "--filter", LARGE, "--offsets").lines == ["0"]
+        assert "the body is not protobuf shop.Order" in there("why", "orders", "--offset", "2", "--filter", LARGE).out
+        info = there("stream", "info", "orders", "--json").json[0]
+        assert (info["body_schema"], info["body_schema_bytes"]) == ("protobuf shop.Order", len(descriptor_set()))
+        assert info["arguments"]["max-age"] == "604800s"

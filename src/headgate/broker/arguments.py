@@ -39,7 +39,12 @@ REMOTE_AFTER = "headgate-remote-after"
 """Our own: the age of a sealed segment at which it moves."""
 LOCAL_BYTES = "headgate-local-bytes"
 """Our own: bytes of moved segments that stay in the stream's folder as well."""
+BODY_SCHEMA = "headgate-body-schema"
+"""No argument, since a schema is longer than arguments may be: refused with the way that there is."""
 OF_REMOTE = (REMOTE, REMOTE_AFTER, LOCAL_BYTES)
+
+REFUSED = frozenset({BODY_SCHEMA, *OF_REMOTE})
+"""Arguments of ours that no client gives."""
 
 _NUMBERS = {
     FILTER_SIZE: (16, 255),
@@ -101,6 +106,12 @@ def check_arguments(
                 raise PreconditionFailedError(f"x-queue-type is {value!r}; only streams are served", subject=stream)
         elif name in OF_OTHER_QUEUES:
             raise UnsuitableArgumentError(f"x-{name} is an argument of other queues, not of streams", subject=stream)
+        elif name == BODY_SCHEMA:
+            raise PreconditionFailedError(
+                f"x-{BODY_SCHEMA}: a schema is too long for an argument; make the stream by headgate stream create "
+                "--server … --body-schema FILE, or over HTTP by PUT /api/streams/NAME?only=new",
+                subject=stream,
+            )
         elif name in _NUMBERS:
             declared[name] = _number(name, value, stream, as_text=numbers_as_text)
         elif name == DROP_SETTLED:

@@ -41,6 +41,7 @@ from headgate.log import (
     set_aside,
     stream_folder,
 )
+from headgate.message.body_schema import check_filter_source
 
 _MAX_NAME_BYTES = 255
 
@@ -104,13 +105,26 @@ class Catalogue:
         self._opened[name] = opened
         return opened
 
-    def declare(self, name: str, arguments: Mapping[str, object], *, now_ms: int, numbers_as_text: bool) -> Declared:
+    def declare(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        now_ms: int,
+        numbers_as_text: bool,
+        body_schema: str | None = None,
+    ) -> Declared:
         """Make a stream, or find one with equal arguments. `name` is clean (`clean_name`).
 
+        `body_schema` is the text of a new stream's `BodySchema`, checked; of one that is there it says nothing.
         Raises ResourceExistsError for other arguments, UnsuitableArgumentError, ReservedNameError,
         PreconditionFailedError, LogError.
         """
         declaration, meaning, source = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
+        try:
+            check_filter_source(source, body_schema)
+        except ConfigError as error:
+            raise PreconditionFailedError(str(error), subject=name) from error
         existing = self.find(name)
         if existing is not None:
             _check_equal(existing, declaration)
@@ -123,6 +137,7 @@ class Catalogue:
                 meaning, remote=place.remote, remote_after_ms=place.remote_after_ms, local_bytes=place.local_bytes
             )
         declaration = {name: value for name, value in declaration.items() if name not in OF_REMOTE}
+        meaning = msgspec.structs.replace(meaning, body_schema=body_schema)
         try:
             path = stream_folder(self.root, name)
             made = Stream.create(

@@ -188,10 +188,17 @@ class Session:
 
     @_audited("stream.create")
     def declare_stream(
-        self, name: str, arguments: Mapping[str, object], *, passive: bool = False, numbers_as_text: bool = True
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        passive: bool = False,
+        numbers_as_text: bool = True,
+        body_schema: str | None = None,
     ) -> Declared:
         """Make a stream, or find one with equal arguments (without `x-`); `passive`: only find it.
 
+        `body_schema` is the text of the `BodySchema` of a stream that is made, checked.
         `numbers_as_text`: a number may be given as text, as in the stream protocol and STOMP; AMQP says False. Raises
         ResourceExistsError (other arguments), ResourceNotFoundError (passive), UnsuitableArgumentError,
         ReservedNameError and PreconditionFailedError, AccessRefusedError, LogError.
@@ -203,7 +210,7 @@ class Session:
         self._check(Permission.CONFIGURE, name)
         self._check_no_subscription(name)
         check_places_nothing(arguments, stream=name)
-        return self._parts.streams.declare(name, arguments, numbers_as_text=numbers_as_text)
+        return self._parts.streams.declare(name, arguments, numbers_as_text=numbers_as_text, body_schema=body_schema)
 
     @_audited("stream.delete")
     def delete_stream(self, name: str) -> int:

@@ -51,10 +51,21 @@ class Streams:
         self._end = end
         self.deleted = DeletedStreams(environment)
 
-    def declare(self, name: str, arguments: Mapping[str, object], *, numbers_as_text: bool = True) -> Declared:
+    def declare(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        numbers_as_text: bool = True,
+        body_schema: str | None = None,
+    ) -> Declared:
         """Make a stream, or find it with equal arguments; as `Catalogue.declare`."""
         declared = self.catalogue.declare(
-            name, arguments, now_ms=self._environment.now_ms(), numbers_as_text=numbers_as_text
+            name,
+            arguments,
+            now_ms=self._environment.now_ms(),
+            numbers_as_text=numbers_as_text,
+            body_schema=body_schema,
         )
         if declared is Declared.CREATED:
             self._counters.streams_created += 1

@@ -38,6 +38,7 @@ from headgate.errors import (
     RuleNotFoundError,
     UnsupportedError,
 )
+from headgate.message.body_schema import BodySchema
 
 HTTP_PROPERTY = "headgate-http"
 """The property by which a server says where its HTTP listener is: `http:15672`."""
@@ -101,6 +102,16 @@ class Management:
     def stream(self, name: str) -> Row:
         """One stream with all that its files say: sizes, times, stored offsets, publishers."""
         return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}"), type=Row)
+
+    def create_stream(self, name: str, arguments: Mapping[str, object], body_schema: BodySchema) -> None:
+        """Make a stream whose bodies have a schema; arguments as `Client.create_stream` takes them.
+
+        PreconditionFailedError for a stream that is there, and for a schema or an argument that the server refuses.
+        """
+        files = {"" if number is None else str(number): content for number, content in body_schema.files}
+        schema = {"format": body_schema.format.value, "files": files, "type": body_schema.message_type}
+        body = msgspec.json.encode({"arguments": arguments, "body_schema": schema})
+        self._request("PUT", f"streams/{quote(name, safe='')}?only=new", body)
 
     def change_stream(self, name: str, arguments: Mapping[str, object]) -> Row:
         """Give a stream other limits, by the names of arguments without `x-`, None: no limit; gives all arguments."""

@@ -31,6 +31,7 @@ from headgate.broker import (
 )
 from headgate.errors import AccessRefusedError, HeadgateError, ResourceNotFoundError, did_you_mean
 from headgate.log import StreamInfo, read_tracking
+from headgate.message.body_schema import SchemaFormat, schema_facts
 from headgate.scan import ScanCounters
 from headgate.server.authenticator import MONITORING
 from headgate.server.connections import ConnectionRecord
@@ -197,6 +198,7 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
             consumer_counts(broker)[stream.name],
         ),
         **info.facts(),
+        **schema_facts(stream.stream.body_schema),
         "publishers": {shown(name): sequence for name, (_, sequence) in info.tracking.sequences.items()},
         "stored_offsets": {
             shown(name): offset for name, offset in stored_offsets(stream, info.tracking.offsets).items()
@@ -462,10 +464,26 @@ def user_rows(users: Users) -> Iterator[Row]:
         }
 
 
+class BodySchemaFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The schema of the bodies in a new stream.
+
+    `files` are in base64: one under `""`, an `.avsc` or a FileDescriptorSet; or each under the id of a registry, where
+    bodies begin with one. `type` is the full name of a Protobuf message.
+    """
+
+    format: SchemaFormat
+    files: dict[str, bytes]
+    type: str | None = None
+
+
 class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """New values for arguments of a stream, by their names without `x-`; null removes an argument."""
+    """New values for arguments of a stream, by their names without `x-`; null removes an argument.
+
+    `body_schema` is for a stream that is made, and is never changed.
+    """
 
     arguments: dict[str, Any]
+    body_schema: BodySchemaFiles | None = None
 
 
 class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

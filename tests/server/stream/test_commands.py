@@ -102,6 +102,8 @@ def test_credentials_of_another_user_end_the_connection(peer: StreamPeer) -> Non
     [
         ("created", {"max-age": "1h"}, ResponseCode.STREAM_EXISTS),
         ("created", {"max-age": "1h", "unknown": "ignored"}, ResponseCode.STREAM_EXISTS),
+        ("other", {"headgate-body-schema": "{}"}, ResponseCode.PRECONDITION_FAILED),
+        ("other", {"headgate-remote": "s3://bucket/x"}, ResponseCode.PRECONDITION_FAILED),
         ("created\r\n", {"max-age": "1h"}, ResponseCode.STREAM_EXISTS),
         ("created", {}, ResponseCode.PRECONDITION_FAILED),
         ("", {}, ResponseCode.PRECONDITION_FAILED),

@@ -9,13 +9,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from headgate.broker import OF_REMOTE, Actor, Declared, Permission, arguments_declared, is_damage
-from headgate.errors import LogError, ResourceExistsError
+from headgate.errors import ConfigError, LogError, ResourceExistsError
 from headgate.log import stream_info
+from headgate.message.body_schema import MAX_SCHEMA_FILES_BYTES, BodySchema
 from headgate.server import listings as lists
 from headgate.server.api.answers import DeletedStream, Row, StreamArguments
 from headgate.server.api.rights import check_administrator, found_stream, readable_stream
 from headgate.server.context import ServerContext
 from headgate.server.http import Answer, Call, Endpoint, ForceQuery, Group, RequestRefusedError, described, stored
+
+_BODY_BYTES = MAX_SCHEMA_FILES_BYTES * 3 // 2
+"""A schema is in base64."""
 
 
 class PutStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,7 +61,10 @@ def stream_group(context: ServerContext) -> Group:
             Endpoint(
                 "PUT",
                 "streams/{stream}",
-                "Gives a stream other limits; null takes one away. With the query `only=new` it makes a stream.",
+                "Gives a stream other limits; null takes one away. With the query `only=new` it makes a stream; its "
+                "bodies may be declared as Avro or Protobuf by `body_schema`: `format` is `avro` or `protobuf`, `type` "
+                'the full name of a message of Protobuf, `files` has the schema in base64 under `""`, or schemas under '
+                "the ids of a registry.",
                 requests.put,
                 permission="configure the stream",
                 query=PutStreamQuery,
@@ -66,6 +73,7 @@ def stream_group(context: ServerContext) -> Group:
                 answer=StreamArguments,
                 statuses=(HTTPStatus.OK, HTTPStatus.CREATED),
                 errors=(409,),
+                body_bytes=_BODY_BYTES,
             ),
             Endpoint(
                 "DELETE",
@@ -80,6 +88,18 @@ def stream_group(context: ServerContext) -> Group:
             ),
         ),
     )
+
+
+def _schema_text(given: lists.BodySchemaFiles) -> str:
+    """A schema, checked, as a stream keeps it. Raises RequestRefusedError."""
+    try:
+        schema = BodySchema.of_files(given.format, given.files, given.type)
+        # The length first: checking a long one is work.
+        text = schema.text
+        schema.check()
+    except ConfigError as error:
+        raise RequestRefusedError(400, f"body_schema: {error}") from error
+    return text
 
 
 _STREAM = described(
@@ -106,13 +126,19 @@ class _StreamRequests:
         return Answer(lists.stream_detail(self._broker, stream, info))
 
     async def put(self, call: Call) -> Answer:
-        return self._created(call) if call.query.only == "new" else self._changed(call)
+        given = call.body.body_schema
+        if call.query.only != "new":
+            if given is not None:
+                raise RequestRefusedError(400, "body_schema: a stream has its schema from when it is made (only=new)")
+            return self._changed(call)
+        # In a thread: reading a long schema takes a while, and the library of its format is imported for it.
+        return self._created(call, None if given is None else await asyncio.to_thread(_schema_text, given))
 
-    def _created(self, call: Call) -> Answer:
+    def _created(self, call: Call, body_schema: str | None) -> Answer:
         name = call.names["stream"]
         session = self._broker.open_session(call.user, protocol="HTTP", connection=call.connection)
         try:
-            declared = session.declare_stream(name, call.body.arguments, numbers_as_text=False)
+            declared = session.declare_stream(name, call.body.arguments, numbers_as_text=False, body_schema=body_schema)
         finally:
             session.close()
         if declared is Declared.EXISTS:

@@ -137,8 +137,9 @@ class Administration:
 
 
 def _known(stream: str, given: Any) -> dict[str, object]:
-    """The arguments that streams have; this protocol ignores all others, as in the original."""
-    unknown = set(given) - arguments.OF_STREAMS
+    """The arguments that streams have, or that are refused; this protocol ignores all others, as in the original."""
+    known = arguments.OF_STREAMS | arguments.REFUSED
+    unknown = set(given) - known
     if unknown:
         logger.info("stream %r: arguments that the protocol does not have are ignored: %s", stream, sorted(unknown))
-    return {key: value for key, value in given.items() if key in arguments.OF_STREAMS}
+    return {key: value for key, value in given.items() if key in known}

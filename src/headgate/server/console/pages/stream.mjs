@@ -273,6 +273,7 @@ function Settings({ of }) {
         ["Chunks", of.chunks === null ? "–" : exact(of.chunks)],
         ["Messages in a chunk", of.messages_per_chunk === null ? "–" : exact(of.messages_per_chunk)],
         ["Filter of a chunk", bytes(of.filter_size_bytes)],
+        ...(of.body_schema ? [["Schema of bodies", html`<bdi>${plain(of.body_schema)}</bdi>, ${bytes(of.body_schema_bytes)}`]] : []),
         ["Filter value", of.filter_source ? html`<bdi>${plain(of.filter_source)}</bdi>` : "set by publishers"],
         ["Derived files", bytes(of.derived_bytes)],
         ["Held back by subscriptions", bytes(of.pinned_bytes)],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from headgate.errors import FilterError, FilterLimitError, FilterSyntaxError
-from headgate.language.dialect import Dialect, TokenKind, TokenRefused, TokenRule, TokenValue
+from headgate.language.dialect import Dialect, TokenKind, TokenRefused, TokenRule, TokenValue, path_hint
 from headgate.language.tree import Span
+
+_PATH_BEFORE = re.compile(r"\bbody(\.\w+)*$", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -95,6 +98,8 @@ class Lexer:
             reason = self.dialect.unclosed.get(
                 character, f"found {shown}, which begins no token of {self.dialect.name}"
             )
+            if character == "." and _PATH_BEFORE.search(self.text, max(0, self._position - 200), self._position):
+                reason += path_hint("body")
             raise self.error(reason, (self._position, self._position + 1))
         return best, best_stop
 

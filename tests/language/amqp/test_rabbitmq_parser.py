@@ -168,6 +168,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("x)", ")", "found ')', expected an operator or the end"),
     ("UTC", "", "expected '(' after UTC"),
     ("UTC(1)", "1", "expected ')'"),
+    ("body.x.y = 5", ".", "no token of rabbitmq; paths into the body are in the language amqp"),
     ("x # 5", "#", "found '#', which begins no token of rabbitmq"),
     ("x = 5\u00a0", "\u00a0", "found character U+00A0"),
     ("x = 'abc", "'", "a string begins here and is not closed"),

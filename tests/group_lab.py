@@ -86,7 +86,9 @@ class Asked:
 class GroupLab:
     """A broker, and turns of its loop."""
 
-    def __init__(self, root: Path, *, open_file: OpenFile = DiskFile, queues: int = 1) -> None:
+    def __init__(
+        self, root: Path, *, open_file: OpenFile = DiskFile, queues: int = 1, body_schema: str | None = None
+    ) -> None:
         self.root = root
         self.settings = BrokerSettings(open_file=open_file)
         self.worker: RunInWorker | None = None
@@ -95,7 +97,7 @@ class GroupLab:
         self._is_woken = False
         self.broker: Broker = self.opened()
         for name in self.streams:
-            self.session.declare_stream(name, {})
+            self.session.declare_stream(name, {}, body_schema=body_schema)
 
     def opened(self) -> Broker:
         self.broker = open_broker(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from body_schemas import order_body, order_schema
 from group_lab import INVISIBLE_MS, GroupLab, message
 from headgate.broker import Permission
 from headgate.broker.consumer_groups import GroupSettings, PulledQueue, Received, ReceiveRequest
@@ -182,6 +183,15 @@ def test_what_comes_again_has_a_filter_of_its_own(lab: GroupLab) -> None:
     lab.turn(INVISIBLE_MS)
     assert lab.receive(again=never).messages == []
     assert lab.view().counts().lag == 0, "what is not wanted again is consumed"
+
+
+def test_filters_decode_bodies_of_a_declared_schema_also_for_what_comes_again(tmp_path: Path) -> None:
+    lab = GroupLab(tmp_path, body_schema=order_schema().text)
+    lab.publish([Message(order_body(id=number)).encode() for number in (7, 8, 9)])
+    assert lab.ask(only=Filter.parse("body.id > 7")).places == [(0, 1), (0, 2)]
+    lab.turn(INVISIBLE_MS)
+    assert lab.ask(again=Filter.parse("body.id = 9")).places == [(0, 2)]
+    lab.broker.close()
 
 
 def test_a_message_comes_again_when_its_invisible_time_is_changed(lab: GroupLab) -> None:

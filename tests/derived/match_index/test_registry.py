@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from body_schemas import order_schema
 from headgate.derived.match_index.identity import EVALUATOR, FilterKey, check_registrable, key_of, text_hash
 from headgate.derived.match_index.registry import (
     KEPT_DEAD_MS,
@@ -25,7 +26,7 @@ from headgate.derived.match_index.settings import IndexSettings
 from headgate.errors import ConfigError, FilterError, FilterTypeError, LogError, StreamReadOnlyError
 from headgate.evaluate.filter import Filter
 from headgate.language.tree import Field, IsNull, OwnRules
-from headgate.log import Stream
+from headgate.log import Stream, StreamArguments
 from headgate.message.fields import parse_field
 from match_indexes import build_index
 
@@ -84,6 +85,14 @@ def test_the_first_announcement_of_a_filter_is_its_birth(registry: Registry) -> 
 
 def test_a_first_announcement_that_does_not_compile_stores_nothing(registry: Registry) -> None:
     assert registry.announce(ID, announced("a =", 7), now_ms=100) is Change.REFUSED
+    assert registry.read().filters == ()
+
+
+def test_what_looks_into_bodies_of_a_declared_schema_is_not_registered(tmp_path: Path) -> None:
+    arguments = StreamArguments(body_schema=order_schema().text)
+    registry = Registry(Stream.create(tmp_path / "paid", name="paid", now_ms=0, arguments=arguments))
+    assert registry.announce(ID, announced("region = 'EMEA'", 7, "amqp"), now_ms=100) is Change.NEW
+    assert registry.announce(ID, announced("body.total > 100", 8, "amqp"), now_ms=200) is Change.REFUSED
     assert registry.read().filters == ()
 
 

@@ -502,7 +502,7 @@ class GroupView(Leases[PendingReceive]):
         found, _ = self._read_available(copies, RECEIVED_BYTES)
         if wanted is None or not len(found):
             return found
-        kept = wanted.mask(found.messages, now_ms=self.now_ms())
+        kept = wanted.over(self.stream.stream.body_schema).mask(found.messages, now_ms=self.now_ms())
         self.counters.filtered += int(np.count_nonzero(~kept))
         drop_copies(self.view, found.copies[~kept])
         return found.take(kept)

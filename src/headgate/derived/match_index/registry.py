@@ -113,9 +113,11 @@ REGISTRY_NAME = _FILE.name
 class RegistryChange:
     """The registry of one stream, under its lock: all changes are written once, at the end."""
 
-    __slots__ = ("_filters", "_settings")
+    __slots__ = ("_body_schema", "_filters", "_settings")
 
-    def __init__(self, registration: Registration) -> None:
+    def __init__(self, registration: Registration, body_schema: str | None) -> None:
+        """`body_schema` is what the stream declares."""
+        self._body_schema = body_schema
         self._settings = registration.settings
         self._filters = {each.id: each for each in registration.filters}
 
@@ -144,7 +146,7 @@ class RegistryChange:
             self._revive(old, wanted.version, standing=standing)
             return Change.UPDATED if old.dead_ms is None else Change.REVIVED
         try:
-            fresh.parsed()
+            check_registrable(fresh.parsed().over(self._body_schema))
         except (FilterError, ConfigError):
             self._filters.pop(filter_id, None)
             return Change.REFUSED
@@ -238,7 +240,7 @@ class FilterRegistry:
                 path=self._folder,
             )
         with _FILE.changing(self._folder, Registration()) as file:
-            change = RegistryChange(file.now)
+            change = RegistryChange(file.now, self._body_schema)
             yield change
             file.now = change.registration
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from body_schemas import order_body, order_schema
 from headgate import Message
 from headgate.client import Client, Retry, ServedFilter, SubscriptionOptions
 from headgate.errors import AccessRefusedError, PreconditionFailedError, ResourceNotFoundError, UnsupportedError
+from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification
+from headgate.scan import ScanRequest
 from headgate.server.stream import StreamHandler
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S
@@ -274,3 +277,22 @@ def test_a_named_publisher_that_was_refused_something_sends_again_from_there(cli
         assert publisher.next_publishing_id == 2
         assert publisher.send_many([amer] * 4) == 4
     assert client.last_sequence(name, "import") == 5
+
+
+def test_the_server_decodes_bodies_of_a_declared_schema_and_the_client_refuses_to(
+    served: RunningServer, client: Client
+) -> None:
+    schema = order_schema().text
+    served.call(lambda: served.context.broker.streams.declare("schema", {}, body_schema=schema))
+    client.create_stream("json")
+    for name, bodies in (("schema", [order_body(id=1), order_body(id=2)]), ("json", [b'{"id": 1}', b'{"id": 2}'])):
+        with client.publisher(name) as publisher:
+            publisher.send_many(map(Message, bodies))
+    first = OffsetSpecification.first()
+    by_server = SubscriptionOptions("schema", first, stop=2, served=ServedFilter("body.id = 2", "amqp"))
+    assert offsets_of(client, by_server) == [1]
+    for text in ("body.id = 2", "properties.creation_time < UTC() OR body.id = 2"):
+        here = ScanRequest(filter=Filter.parse(text), now_ms=1)
+        assert offsets_of(client, SubscriptionOptions("json", first, stop=2, request=here)) == [1]
+        with pytest.raises(UnsupportedError, match="only the server knows"):
+            client.subscription(SubscriptionOptions("schema", first, stop=2, request=here))

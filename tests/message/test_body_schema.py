@@ -20,7 +20,7 @@ from headgate.evaluate import Engine, Filter, Verdict
 from headgate.evaluate.rules import RuleSet
 from headgate.message import EncodedMessages, Message
 from headgate.message.body_schema import BodySchema, read_body_schema
-from headgate.message.body_schema.schema import SchemaFormat
+from headgate.message.body_schema.schema import SchemaFormat, _decoders
 from headgate.message.json_body import MAX_JSON_BYTES
 
 FULL = order_body(
@@ -329,3 +329,12 @@ def test_without_fastavro_the_declaration_says_what_to_install(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(ConfigError, match=r"pip install headgate\[avro\]"):
         avro_schema({"type": "record", "name": "Unseen", "fields": []}).check()
+
+
+def test_without_fastavro_a_filter_does_not_reach_the_messages_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
+    sent = pickle.dumps(Filter.parse("body.id = 1").over(avro_schema(AVRO).text))
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    _decoders.cache_clear()
+    with pytest.raises(ConfigError, match=r"pip install headgate\[avro\]"):
+        pickle.loads(sent)

@@ -216,6 +216,7 @@ class StreamInfo:
     message_count: int
     publisher_count: int
     consumer_count: int
+    has_body_schema: bool
 
     @staticmethod
     def of(stream: BrokerStream) -> StreamInfo:
@@ -234,6 +235,7 @@ class StreamInfo:
             message_count=stream.next_offset - first,
             publisher_count=len(stream.publishers),
             consumer_count=len(stream.readers),
+            has_body_schema=stream.stream.body_schema is not None,
         )
 
 

@@ -49,13 +49,15 @@ _HANDSHAKE_CODES = {
 class StreamStatistics:
     """Ids of the first chunk, the last one, and the last one that is safe; None while the stream is empty.
 
-    `identity` tells a stream from others of its name, before and after; only a Headgate says it, else None.
+    `identity` tells a stream from others of its name, before and after; only a Headgate says it, else None, and
+    whether it has a schema of its bodies.
     """
 
     first_chunk_id: int | None
     last_chunk_id: int | None
     committed_chunk_id: int | None
     identity: str | None = None
+    has_body_schema: bool = False
 
 
 class Connection:
@@ -254,7 +256,7 @@ class Connection:
         )
         prefix = f.IDENTITY_STATISTIC
         identity = next((name.removeprefix(prefix) for name in found if name.startswith(prefix)), None)
-        return StreamStatistics(first, last, committed, identity)
+        return StreamStatistics(first, last, committed, identity, f.BODY_SCHEMA_STATISTIC in found)
 
     def stored_offset(self, name: str, stream: str) -> int | None:
         """The bookmark of a name; None if there is none."""

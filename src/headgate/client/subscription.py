@@ -230,9 +230,23 @@ class Subscription:
         # Chunks of a subscription that this connection had before do not count for this one.
         self._id = connection.uses % 256
         connection.uses += 1
+        self._check_bodies(connection)
         connection.request(f.Subscribe(self._id, options.stream, start, options.credit, properties), options.stream)
         if options.stop is not None and self._reader.position is None:
             self.first_chunk_id = connection.statistics(options.stream).first_chunk_id
+
+    def _check_bodies(self, connection: Connection) -> None:
+        """Raise UnsupportedError for a filter of the client's that looks into bodies whose schema only a server has."""
+        own, stream = self.options.request.filter, self.options.stream
+        if own is None or not own.has_body_paths or not connection.is_headgate:
+            return
+        if connection.statistics(stream).has_body_schema:
+            raise UnsupportedError(
+                "the filter looks into bodies, which this stream has in a declared schema that only the server knows; "
+                "but a filter that asks for the time or for chance, or that is read without the match index, is "
+                "evaluated by the client. Leave that out, or read the stream's folder",
+                subject=stream,
+            )
 
     def _properties(self, connection: Connection) -> dict[str, str]:
         options = self.options

@@ -78,7 +78,11 @@ class Filter:
         if own is not None:
             # Evaluating never raises, so errors in the operators are raised now.
             semantics_of(own)
-        self.has_schema = any(field.schema is not None for field in self.fields)
+        schemas = {field.schema for field in self.fields if field.schema is not None}
+        for schema in schemas:
+            # For the same reason. A task may run where the library of the format is missing.
+            schema.check()
+        self.has_schema = bool(schemas)
         self.uses_time = t.Now in kinds
         self.uses_chance = t.NewId in kinds
         self._program: Program | None = None
@@ -169,13 +173,9 @@ class Filter:
         `body_schema` is the text of a `BodySchema`. Attributes of events are read by the content type of the message,
         with or without a schema. Raises ConfigError if bodies cannot be decoded here.
         """
-        if body_schema is None or not any(map(_is_in_body, self.fields)):
+        if body_schema is None or not self.has_body_paths:
             return self
-        if any(isinstance(node, t.Attribute) for node in t.walk(self.tree)):
-            return self
-        # Evaluating never raises, so errors of the schema are raised now.
         schema = BodySchema.parse(body_schema)
-        schema.check()
 
         def bound(node: t.Node) -> t.Node:
             if isinstance(node, t.Field) and _is_in_body(node.reference):
@@ -183,6 +183,13 @@ class Filter:
             return node
 
         return Filter(t.with_leaves(self.tree, bound), self.text, self.dialect)
+
+    @property
+    def has_body_paths(self) -> bool:
+        """Whether it looks into bodies by paths; attributes of events lie in bodies, too, and have no paths."""
+        if not any(map(_is_in_body, self.fields)):
+            return False
+        return not any(isinstance(node, t.Attribute) for node in t.walk(self.tree))
 
     def __reduce__(self) -> tuple[object, ...]:
         return Filter, (self.tree, self.text, self.dialect)

@@ -378,6 +378,9 @@ IDENTITY_STATISTIC = "headgate_identity:"
 """Prefix of the statistic that carries a stream's identity in its name, because values are numbers; its number is
 without meaning."""
 
+BODY_SCHEMA_STATISTIC = "headgate_body_schema"
+"""The statistic 1 of a stream that declares a schema of its bodies."""
+
 
 class StreamStats(Request, frozen=True):
     """Figures of a stream."""
@@ -387,7 +390,7 @@ class StreamStats(Request, frozen=True):
 
 
 class StreamStatsReply(Reply, frozen=True):
-    """Pairs of name and number; one name of a Headgate's is IDENTITY_STATISTIC and the stream's identity."""
+    """Pairs of name and number; a Headgate's have IDENTITY_STATISTIC with the identity, and BODY_SCHEMA_STATISTIC."""
 
     command = Command.STREAM_STATS
     is_always_full = True

@@ -127,6 +127,7 @@ class Administration:
                 ("committed_chunk_id", info.committed_chunk_id),
                 ("committed_offset", info.next_offset - 1 if info.committed_chunk_id >= 0 else -1),
                 (f"{f.IDENTITY_STATISTIC}{info.identity}", 0),
+                *(((f.BODY_SCHEMA_STATISTIC, 1),) if info.has_body_schema else ()),
             )
         )
 

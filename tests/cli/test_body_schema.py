@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import headgate
 from body_schemas import TYPE, descriptor_set, order_body
 from command_line import Outcome, Run
+from headgate.errors import ConfigError
 from headgate.log import resolve_stream
 from headgate.server.stream import StreamHandler
 from server.running import running_server
@@ -72,6 +74,13 @@ def test_a_schema_stays_when_limits_change_and_no_match_index_is_kept(orders: Ru
     refused = orders("index", "register", "orders", "large", "--filter", LARGE)
     assert refused.status != 0 and "bodies of a declared schema" in refused.err
     assert orders("index", "register", "orders", "plain", "--filter", "region = 'EMEA'").status == 0
+
+
+def test_columns_hold_no_values_of_bodies_of_a_schema(orders: Run, tmp_path: Path) -> None:
+    refused = orders("columns", "declare", "orders", "region string, body.total double")
+    assert refused.status != 0 and "body.total: the stream declares a schema of its bodies" in refused.err
+    with pytest.raises(ConfigError, match=r"body\.total: the stream declares a schema of its bodies"):
+        headgate.read("orders", columns="body.total double", root=tmp_path / "root")
 
 
 def test_a_wrong_schema_is_refused(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.message import AmqpValue, Body, JsonKind, JsonValue, Message, amqp_value, json_document
+from body_strategies import json_texts, paths
+from headgate.message import (
+    AmqpValue,
+    Body,
+    JsonKind,
+    JsonPaths,
+    JsonValue,
+    Message,
+    amqp_value,
+    json_document,
+    parse_field,
+)
 from headgate.message.constructors import AmqpType
 from headgate.message.json_body import MAX_DIGITS, MAX_JSON_BYTES, MAX_NESTING
 
@@ -92,6 +103,12 @@ def test_every_value_is_found_where_it_is(data: st.DataObject, value: Any) -> No
     document = json_document(spelled(value, data.draw).encode())
     assert document is not None
     assert plain(document) == value
+
+
+@given(json_texts, st.lists(paths.map(lambda text: parse_field(text).path), max_size=5))
+def test_several_paths_lead_together_where_each_leads_alone(text: str, wanted: list[tuple[bytes | int, ...]]) -> None:
+    document = json_document(text.encode())
+    assert JsonPaths(wanted).values(document) == [document and document.at(path) for path in wanted]
 
 
 @given(st.text('[]{},:"\\ 1e.-tru', max_size=12))

@@ -30,7 +30,8 @@ from server.running import running_server
 
 COLUMNS = (
     "offset, timestamp, s string, n bigint, i int, d double, f float, b boolean, t timestamp, "
-    "p.subject as title, p.message_id, p.creation_time, h.priority, m.x-opt-tag string as tag"
+    "p.subject as title, p.message_id, p.creation_time, h.priority, m.x-opt-tag string as tag, "
+    "b.x double, b.x bigint as whole, b.y string"
 )
 DECLARED = COLUMNS.removeprefix("offset, timestamp, ")
 BY_NAME = {each if isinstance(each, str) else each.name: each for each in declared_columns(COLUMNS)}
@@ -38,6 +39,7 @@ UTC = datetime.UTC
 NUMBERS = (0, 1, -1, 5, 100, 2**53, 2**53 + 1, -(2**63), 2**63 - 1, 2**31 - 1)
 FLOATS = (0.0, -0.0, 1.0, 5.5, -1e300, 1e-300, float("nan"), float("inf"), -float("inf"), 2.0**53, 0.1)
 TEXTS = ("", "a", "EMEA", "it's", "grün", "a\nb", "%_\\", "5")
+BODIES = (b"body", b'{"x":0.1000000000000000055,"y":"EMEA"}', b'{"x":5,"y":"a"}', b'{"x":9007199254740993,"y":5}')
 MOMENTS = (0, 1, -1, 1_700_000_000_000, 1_700_000_000_001)
 
 
@@ -61,8 +63,8 @@ values = st.one_of(
     st.none(),
 )
 messages = st.builds(
-    lambda fields, subject, message_id, created, priority, tag: Message(
-        b"body",
+    lambda fields, subject, message_id, created, priority, tag, body: Message(
+        body,
         header={"priority": priority},
         properties={
             "subject": subject,
@@ -78,6 +80,7 @@ messages = st.builds(
     st.none() | st.sampled_from(MOMENTS),
     st.none() | st.sampled_from([0, 4, 9]),
     st.none() | st.sampled_from(TEXTS),
+    st.sampled_from(BODIES),
 )
 
 moments = st.sampled_from(MOMENTS).flatmap(
@@ -98,7 +101,9 @@ CONSTANTS: dict[str, st.SearchStrategy[object]] = {
     "creation_time": moments,
     "priority": st.sampled_from([0, 4, 9]),
     "b": st.booleans(),
-} | {name: st.sampled_from(TEXTS) for name in ("s", "title", "message_id", "tag")}
+    "x": st.sampled_from(FLOATS),
+    "whole": st.sampled_from(NUMBERS),
+} | {name: st.sampled_from(TEXTS) for name in ("s", "title", "message_id", "tag", "y")}
 
 
 @st.composite

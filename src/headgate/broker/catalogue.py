@@ -123,6 +123,11 @@ class Catalogue:
         declaration, meaning, source = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
         try:
             check_filter_source(source, body_schema)
+            if body_schema is not None and isinstance(columns := declaration.get(COLUMNS), str):
+                # Imported here: it imports pyarrow.
+                from headgate.message.arrow import check_bodies, declared_columns
+
+                check_bodies(declared_columns(columns), body_schema)
         except ConfigError as error:
             raise PreconditionFailedError(str(error), subject=name) from error
         existing = self.find(name)

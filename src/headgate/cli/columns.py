@@ -26,7 +26,7 @@ _LISTED = ("stream", "id", "column", "segments", "files")
 def declare(
     stream: StreamText,
     columns: Annotated[
-        str, Parameter(help="Columns, as in 'region string, price double, p.subject, m.x-opt-tag string as tag'.")
+        str, Parameter(help="Columns, as in 'region string, price double, p.subject, body.order.total double'.")
     ],
     /,
     *,

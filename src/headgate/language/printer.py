@@ -14,7 +14,15 @@ from headgate.language.amqp import AMQP
 from headgate.language.dialect import Level
 from headgate.language.like import like_text
 from headgate.language.values import Value
-from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, AmqpValue, FieldReference, Section
+from headgate.message import (
+    HEADER_FIELDS,
+    PROPERTIES_FIELDS,
+    AmqpValue,
+    FieldReference,
+    Section,
+    body_path_text,
+    steps_text,
+)
 
 _ARITHMETIC_LEVELS = {
     t.ArithmeticOperator.ADD: Level.SUM,
@@ -24,7 +32,6 @@ _ARITHMETIC_LEVELS = {
     t.ArithmeticOperator.MODULO: Level.PRODUCT,
 }
 _REGULAR = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def print_tree(node: t.Node) -> str:
@@ -88,7 +95,7 @@ class Printer:
             case t.Field(reference):
                 return Level.NAME, self.field(reference)
             case t.Element(path):
-                return Level.NAME, self._arrays[-1] + _steps_text(path)
+                return Level.NAME, self._arrays[-1] + steps_text(path)
             case t.AnyElement(array, condition):
                 self._arrays.append(f"{self.spelled(array)[1]}[*]")
                 level, found = self.spelled(condition)
@@ -207,23 +214,6 @@ def path_text(path: tuple[bytes | int, ...]) -> str:
     """The references after a name."""
     steps = (str(step) if isinstance(step, int) else quoted(step.decode(errors="replace")) for step in path)
     return "".join(f"[{step}]" for step in steps)
-
-
-def body_path_text(steps: tuple[bytes | int | None, ...]) -> str:
-    """A path into the body; `body.` without steps."""
-    spelled = _steps_text(steps)
-    return f"body{spelled}" if spelled.startswith(".") else f"body.{spelled}"
-
-
-def _steps_text(steps: tuple[bytes | int | None, ...]) -> str:
-    return "".join(map(_step_text, steps))
-
-
-def _step_text(step: bytes | int | None) -> str:
-    if not isinstance(step, bytes):
-        return "[*]" if step is None else f"[{step}]"
-    name = step.decode()
-    return f".{name}" if _STEP.fullmatch(name) else '."' + name.replace('"', '""') + '"'
 
 
 def field_text(reference: FieldReference) -> str:

@@ -4,8 +4,9 @@
     EncodedMessages, check            a batch for kernels and evaluators; when bytes are not a message
                                       (docs/design/message-validity.md)
     NO_BODY, EMPTY_BODY               how a message without a body is stored
-    FieldReference, Section           names of fields; `parse_field` reads one
-    JsonValue, json_document          the body as JSON: `Message.json`, and what paths lead to
+    FieldReference, Section           names of fields; `parse_field` reads one, `body_path_text` writes
+                                      a path into a body
+    JsonValue, json_document          the body as JSON: `Message.json`, and what paths lead to, `JsonPaths` several
     AmqpValue, AmqpType, AmqpArray    values with their types; `amqp_value` finds the type of a Python value
     encode_value, decode_value        values as bytes; `section_spans`, `skip_value` and `read_…` go through bytes
     from_json, to_json, plain_json    values as JSON with types, or without
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
         PROPERTIES_FIELDS,
         FieldReference,
         Section,
+        body_path_text,
         parse_field,
+        steps_text,
         without_case,
     )
     from headgate.message.framing import (
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
         skip_value,
         value_bounds,
     )
-    from headgate.message.json_body import JsonKind, JsonScalar, JsonValue, json_document
+    from headgate.message.json_body import JsonKind, JsonPaths, JsonScalar, JsonValue, json_document
     from headgate.message.message import EMPTY_BODY, NO_BODY, Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
     from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json

@@ -119,6 +119,7 @@ _PATH_STEP = re.compile(
     r"""\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\.(?P<quoted>"(?:[^"]|"")*")"""
     r"""|\[(?:(?P<number>[0-9]{1,10})|(?P<key>"(?:[^"]|"")*"|'(?:[^']|'')*'))\]"""
 )
+_PLAIN_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_PATH_STEPS = 32
 """Limit: steps of a path into a body."""
 
@@ -166,3 +167,21 @@ def _body_path(text: str) -> tuple[bytes | int, ...]:
             'body, such as body.order.region or body.items[0]."any name"'
         )
     return tuple(steps)
+
+
+def body_path_text(steps: tuple[bytes | int | None, ...]) -> str:
+    """A path into the body as `parse_field` and filters read it; None is `[*]`. `body.` without steps."""
+    spelled = steps_text(steps)
+    return f"body{spelled}" if spelled.startswith(".") else f"body.{spelled}"
+
+
+def steps_text(steps: tuple[bytes | int | None, ...]) -> str:
+    """Some steps of a path, as they stand behind others."""
+    return "".join(map(_step_text, steps))
+
+
+def _step_text(step: bytes | int | None) -> str:
+    if not isinstance(step, bytes):
+        return "[*]" if step is None else f"[{step}]"
+    name = step.decode()
+    return f".{name}" if _PLAIN_STEP.fullmatch(name) else '."' + name.replace('"', '""') + '"'

@@ -7,10 +7,11 @@ recurses, so the cost is bounded by the length of the text. The reasons are in d
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -147,6 +148,21 @@ class JsonValue:
                     found = value
         return found
 
+    def _each(self, steps: Collection[bytes | int]) -> dict[bytes | int, JsonValue]:
+        """The members and elements that some steps lead to."""
+        found: dict[bytes | int, JsonValue] = {}
+        if self.text[self.start] == _OBJECT:
+            for key, value in self._members():
+                name = _string_value(key)
+                if name is not None and name in steps:
+                    found[name] = value
+        elif self.text[self.start] == _ARRAY:
+            behind = 1 + max((step for step in steps if isinstance(step, int)), default=-1)
+            for number, value in enumerate(itertools.islice(self._elements(), behind)):
+                if number in steps:
+                    found[number] = value
+        return found
+
     def _elements(self) -> Iterator[JsonValue]:
         position = self.start
         while self.text[position] != _END_OF_ARRAY:
@@ -167,6 +183,42 @@ class JsonValue:
             position = _end(_blanks(self.text, _end(_colon(self.text, stop))))
             yield self.text[start:stop], JsonValue(self.text, position)
             position = _end(_behind(self.text, _skip(self.text, position))) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A place that paths lead to or through."""
+
+    numbers: list[int] = field(default_factory=list)
+    """The paths that end here."""
+    steps: dict[bytes | int, _Branch] = field(default_factory=dict)
+
+
+class JsonPaths:
+    """Several paths that are followed together: an array or object on the way of more than one is walked once."""
+
+    __slots__ = ("_count", "_root")
+
+    def __init__(self, paths: Sequence[tuple[bytes | int, ...]]) -> None:
+        self._count = len(paths)
+        self._root = _Branch()
+        for number, path in enumerate(paths):
+            branch = self._root
+            for step in path:
+                branch = branch.steps.setdefault(step, _Branch())
+            branch.numbers.append(number)
+
+    def values(self, document: JsonValue | None) -> list[JsonValue | None]:
+        """What `JsonValue.at` gives for each path, in their order; None for each where there is no document."""
+        found: list[JsonValue | None] = [None] * self._count
+        left = [] if document is None else [(document, self._root)]
+        while left:
+            value, branch = left.pop()
+            for number in branch.numbers:
+                found[number] = value
+            if branch.steps:
+                left += ((each, branch.steps[step]) for step, each in value._each(branch.steps).items())
+        return found
 
 
 def json_document(text: bytes) -> JsonValue | None:

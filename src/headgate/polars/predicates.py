@@ -12,6 +12,7 @@ as the column, or more:
 | text                                | = and IN; not of one character, since AMQP's char is text in a column only   |
 | integers                            | comparisons, IN                                                              |
 | float, double                       | comparisons, IN; polars has infinities beyond all numbers, and NaN above all |
+|                                     | (not of a body: the number in the text is another than the column's nearest) |
 | boolean                             | = and the column itself                                                      |
 | timestamp of a field                | comparisons, in milliseconds                                                 |
 | filter_value, ids, whole columns,   | nothing: values of several types look the same there, or it is too rarely    |
@@ -197,6 +198,8 @@ def _condition(column: DeclaredColumn, operator: str, constant: Any) -> str | No
 
 
 def _name(column: DeclaredColumn) -> str:
+    if column.section is Section.DATA:
+        return column.field
     if column.section in (Section.HEADER, Section.PROPERTIES):
         return field_text(parse_field(f"{column.section.name.lower()}.{column.field}"))
     return field_text(FieldReference(column.section, key=column.field.encode()))
@@ -205,6 +208,8 @@ def _name(column: DeclaredColumn) -> str:
 def _constant(column: DeclaredColumn, operator: str, constant: Any) -> str | None:
     """The constant for a field, which gives the same answer as the comparison of the column; None without one."""
     kind = column.kind
+    if column.section is Section.DATA and kind in _FLOATS:
+        return None
     if isinstance(constant, bool):
         return str(constant).upper() if kind is SparkType.BOOLEAN and operator == "=" else None
     if isinstance(constant, int) and kind in _INTEGERS:

@@ -35,6 +35,7 @@ from headgate.log import (
     resolve_stream,
     shown_root,
 )
+from headgate.message.arrow import check_bodies
 from headgate.scan import (
     ChunkRange,
     OffsetRange,
@@ -237,6 +238,7 @@ class FolderLocation(Location[Stream]):
         range_bytes = _range_bytes(((streams[key], within) for key, within in ranges.items()), options.partitions)
         for key, within in ranges.items():
             stream = streams[key]
+            check_bodies(options.fields, stream.body_schema)
             planned = plan(stream, choosing, within, range_bytes=range_bytes)
             source = None if stream.settings is None else stream.settings.filter_source
             found = map(pushed.chunks_in_time, planned.ranges)

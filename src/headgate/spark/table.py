@@ -383,9 +383,7 @@ def _inexact_bits(file: ColumnFile) -> int:
 def _name_in(file: ColumnFile, column: DeclaredColumn | str, asked: _Asked) -> str | None:
     """The name of a requested column in a file; None where the file does not have it."""
     if isinstance(column, DeclaredColumn):
-        place = (column.section, column.field, column.kind, column.precision)
-        same = (each for _, each in file.columns if (each.section, each.field, each.kind, each.precision) == place)
-        return next((each.name for each in same), None)
+        return next((each.name for _, each in file.columns if each.place == column.place), None)
     if column == "filter_value":
         # Without a declared source a file has no values, but the data source has the annotation's.
         settings = asked.stream.settings

@@ -39,13 +39,13 @@ class FileRows:
     @staticmethod
     def of(file: ColumnFile, columns: Columns, request: ScanRequest, filter_source: str | None) -> FileRows | str:
         """The rows from a file, or the missing column as text. `filter_source` is the field of filter values now."""
-        there = {_field_of(column): column.name for _, column in file.columns}
+        there = {column.place: column.name for _, column in file.columns}
         own = ["offset", "timestamp"] + (["body"] if file.declaration.body else [])
         if filter_source is not None and file.origin.filter_source == filter_source:
             own.append("filter_value")
         names = []
         for each in columns.asked:
-            name = there.get(_field_of(each)) if isinstance(each, DeclaredColumn) else each if each in own else None
+            name = there.get(each.place) if isinstance(each, DeclaredColumn) else each if each in own else None
             if name is None:
                 called = each if isinstance(each, str) else each.name
                 return f"column {called!r} is not among {', '.join([*own, *there.values()])}"
@@ -138,7 +138,3 @@ class FileRows:
 def whole(within: OffsetRange) -> NDArray[np.int64]:
     """A range as spans."""
     return np.array([[within.start, within.stop]], dtype=np.int64)
-
-
-def _field_of(column: DeclaredColumn) -> tuple[object, ...]:
-    return column.section, column.field, column.kind, column.precision

@@ -26,6 +26,7 @@ from headgate.derived.columns import ColumnDeclaration, ColumnFile, ColumnFileWa
 from headgate.errors import ConfigError, CorruptSidecarError, OffsetOutOfRangeError
 from headgate.log import OffsetKind, OffsetSpecification, Segment, SegmentList, Stream
 from headgate.message import FieldReference, parse_field
+from headgate.message.arrow import check_bodies
 from headgate.scan import (
     ChunkRange,
     MessageBuffer,
@@ -152,7 +153,11 @@ class Folder:
         return None if settings is None else settings.filter_source
 
     def check(self, columns: Columns, request: ScanRequest) -> None:
-        """Raise ConfigError where only column files have the offsets, and a file cannot answer the request."""
+        """Raise ConfigError where only column files have the offsets, and a file cannot answer the request.
+
+        Also for columns that the stream's bodies do not give.
+        """
+        check_bodies(columns.asked, self.stream.body_schema)
         first = self.stream.first_offset()
         if self.within.start < first:
             for file in column_files(self.stream, OffsetRange(self.within.start, first)):

@@ -82,6 +82,10 @@ class ColumnMapping:
                 rounded |= _rounded_whole(field) if is_rounded else set()
                 continue
             for each in declared_columns(item):
+                if isinstance(each, DeclaredColumn) and each.section is Section.DATA:
+                    raise ConfigError(
+                        f"--map: {each.field} is inside of a body; a column becomes a body as a whole, by 'body'"
+                    )
                 if isinstance(each, DeclaredColumn):
                     single.append(each)
                     rounded |= _rounded_field(each) if is_rounded else set()

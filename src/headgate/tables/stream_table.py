@@ -56,7 +56,7 @@ def read(
     """A range of a stream as a table; reading begins with the first request for a batch.
 
     `stream` is a name under `root` (default: the environment's HEADGATE_ROOT), the path of a folder, or a name on a
-    `server`. `columns` is as in "offset, region string, price double, p.subject" (`message.arrow.declared_columns`);
+    `server`. `columns` is as in "offset, p.subject, body.total double as total" (`message.arrow.declared_columns`);
     without it offset, timestamp, properties and body. The rows are the messages for which `filter` is true, with
     `filter_values` only messages of these values. `stop` is the offset behind the last one, by default the present end.
     Columns of texts that are named in `dictionaries` come as dictionary arrays. Rows come from column files that have

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +14,17 @@ from hypothesis import strategies as st
 import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
+from body_strategies import body_expressions, body_messages
 from column_oracle import assert_same, declaration_of, declared, rows_of
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.evaluation import decide_rows
 from headgate.derived.columns.filter import column_filter
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.message import EncodedMessages, Section
+from headgate.language import tree as t
+from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, Section, body_path_text
 from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES
+from headgate.message.body_schema.schema import BodySchema, SchemaFormat
 from strategies import (
     booleans,
     compound,
@@ -53,6 +57,9 @@ def declarations(draw: st.DrawFn, expression: Filter) -> ColumnDeclaration:
         if field.position is not None and field.section in NAMES_OF_LISTS:
             letter = "h" if field.section is Section.HEADER else "p"
             texts.append(f"{letter}.{NAMES_OF_LISTS[field.section][field.position]} as c{number}")
+        elif field.section is Section.DATA and field.path:
+            kind = draw(st.sampled_from(("string", "bigint", "double", "boolean", "smallint", "float", "decimal(9,1)")))
+            texts.append(f"{body_path_text(field.path)} {kind} as c{number}")
         elif field.section in LETTERS and field.key is not None and field.key.decode().isprintable():
             key = field.key.decode()
             if field.ignore_case and draw(st.booleans()):
@@ -221,6 +228,11 @@ correlations = st.builds(
         max_size=3,
     ),
 )
+likely_of_bodies = likely(
+    ("body.a", "body.b", "body.k[0]", "body.k[0].a", "body.k[1].b[0]", "body.[0]", "a"),
+    ("0", "5", "0.5", "0.1", "19.99", "9007199254740993", "'x'", "'abc'", "''", "TRUE", "INF"),
+    "EXISTS({0}) OR {0} = {1}",
+)
 tags = st.lists(st.sampled_from(rocketmq_strategies.TEXTS), min_size=1, max_size=3).map(" || ".join)
 
 
@@ -239,6 +251,10 @@ CASES: dict[str, tuple[st.SearchStrategy[Filter | None], st.SearchStrategy[bytes
     "properties": (property_maps, encoded_messages()),
     "correlation": (correlations, kernel_strategies.servicebus_messages),
     "tags": (tags.map(tag_filter), kernel_strategies.rocketmq_messages),
+    "bodies": (
+        filters("amqp", mostly(body_expressions, likely_of_bodies)),
+        body_messages,
+    ),
 }
 
 
@@ -292,6 +308,78 @@ def test_every_test_of_a_column_with_every_value(dialect: str, kind: str) -> Non
         assert not found.is_whole or (may == certain)[exact].all(), text
 
 
+OF_BODIES = r"""
+5 -1 0 -0 -0.0 5.0 5e0 0.5 0.1 0.1000000000000000055511151231257827 19.99 19.990000000000002 19.9900000000000001
+123456789012.345 1e300 1e-400 1e400 1e9999 1e10000 9007199254740993 9007199254740993.0 9007199254740992.0 16777217
+1234567890123456.8e3 1234567890123456768 9223372036854775807 9223372036854775808 1e22 1e23 0.30000001192092896 32768 128
+"a" "" "5" "\u0061" "\ud800" "é" "\n" "z" true false null [] {} ["a"] {"x":1}
+"""
+BODY_VALUES = [*OF_BODIES.split(), "9" * 501]
+BODIES = [f'{{"x":1,"a":{value}}}' for value in BODY_VALUES]
+BODIES += ["{}", "", "x", '{"a":5', '["a"]', '{"a":{},"a":5}', r'{"a":5,"\u0061":"a"}', '{"a":5}{', "5", '{"A":5}']
+BODY_MESSAGES = [Message(Body.data(body.encode()), application_properties={"a": 5}).encode() for body in BODIES]
+BODY_MESSAGES += [
+    Message(Body.data(b'{"a":', b"5}")).encode(),
+    Message(Body.value(AmqpValue(AmqpType.STRING, '{"a":0.1}'))).encode(),
+    Message(Body.value(AmqpValue(AmqpType.SYMBOL, '{"a":0.1}'))).encode(),
+    Message(Body.data(b'{"a":5}')).encode()[:-1],
+    b"\x00\x53\x74\xc1" + Message(Body.data(b'{"a":5}')).encode(),
+    Message(b"").encode(),
+]
+OF_FILTERS = """
+5 0 0.1 0.5 19.99 19.990000000000002 1.0E300 1.0E22 1.0E23 9007199254740992 9007199254740993 9007199254740992.0
+1234567890123456800 1234567890123456768 16777217 9223372036854775807 0.30000001192092896
+'a' '' '5' 'é' TRUE INF -INF NAN
+"""
+BODY_CONSTANTS = OF_FILTERS.split()
+
+
+@pytest.mark.parametrize("kind", [*(each for each in TYPES if each not in ("timestamp", "binary")), "decimal(10,2)"])
+def test_every_test_of_a_column_with_every_value_of_a_body(kind: str) -> None:
+    declaration = declaration_of(declared(f"other string, b.a {kind}, b.x int"))
+    rows = rows_of(BODY_MESSAGES, declaration)
+    batch = EncodedMessages.of(BODY_MESSAGES)
+    operators = ("=", "<>", "<", "<=", ">", ">=")
+    texts = [f"body.a {operator} {constant}" for operator in operators for constant in BODY_CONSTANTS]
+    texts += ["body.a IS NULL", "body.a IS NOT NULL", "body.a", "NOT body.a", "body.a IN ('a', 5, 0.1)"]
+    texts += ["body.a NOT IN ('a', '')", "body.a NOT IN (5, 0.1, 1.0E22)", "EXISTS(body.a) AND body.a IS NULL"]
+    texts += ["NOT EXISTS(body.a) AND body.x = 1", "body.a LIKE 'a%' OR body.a = 5", "body.a[*] = 'a' AND body.x > 0"]
+    for text in texts:
+        expression = Filter.parse(text, "amqp")
+        assert_same(expression, rows, declaration, expression.mask(batch, now_ms=NOW_MS).tolist(), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact"),
+    [
+        ("double", "5 0.1 19.99 123456789012.345 9007199254740992.0 1e22 -0.0 null [] true-less"),
+        ("bigint", "5 -0 9223372036854775807 null"),
+        ("smallint", "128"),
+        ("string", '"a" "" "\\u0061" "\\ud800" null'),
+        ("boolean", "true false {}"),
+        ("float", "0.5 5.0 5"),
+    ],
+)
+def test_usual_values_of_bodies_are_exact(kind: str, exact: str) -> None:
+    values = [value for value in exact.split() if value != "true-less"]
+    messages = [Message(Body.data(f'{{"a":{value}}}'.encode())).encode() for value in values]
+    messages += [Message(b"no JSON").encode(), Message(b"{}").encode()]
+    declaration = declaration_of(declared(f"b.a {kind}"))
+    assert rows_of(messages, declaration)["inexact"].null_count == len(messages)
+    expression = Filter.parse("body.a = 5 OR body.a IS NULL", "amqp")
+    found = column_filter(expression, declaration.declared)
+    assert found is not None and found.is_whole
+
+
+def test_columns_do_not_decide_paths_into_bodies_of_a_schema() -> None:
+    schema = BodySchema(SchemaFormat.AVRO, ((None, b"{}"),))
+    node = Filter.parse("body.a = 5", "amqp").tree
+    assert isinstance(node, t.Compare) and isinstance(node.left, t.Field)
+    by_schema = replace(node, left=replace(node.left, reference=replace(node.left.reference, schema=schema)))
+    assert column_filter(Filter(node, "", "amqp"), declared("b.a int")) is not None
+    assert column_filter(Filter(by_schema, "", "amqp"), declared("b.a int")) is None
+
+
 def test_what_is_decidable_is_decided() -> None:
     columns = declared("s string, n bigint, d double, f boolean, p.subject, h.priority")
     for dialect, text in (
@@ -315,7 +403,7 @@ def check(data: st.DataObject, kind: str) -> None:
     assume(expression is not None)
     assert expression is not None
     declaration = data.draw(declarations(expression))
-    fitting = st.lists(fitting_messages(declaration), min_size=3, max_size=8)
+    fitting = st.lists(messages if kind == "bodies" else fitting_messages(declaration), min_size=3, max_size=8)
     others = st.lists(st.one_of(messages, damaged_messages()), max_size=1)
     drawn = data.draw(fitting) + data.draw(others)
     verdicts = [expression.matches(message, now_ms=NOW_MS) for message in drawn]

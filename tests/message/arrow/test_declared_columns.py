@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -105,9 +106,83 @@ def test_declarations_are_read_in_order_with_names_of_their_own() -> None:
     )
 
 
+def test_paths_into_bodies_are_columns_named_by_their_last_step() -> None:
+    text = "b.order.region string, body.\"a, b\"[0]['it''s'] decimal(12,2), b.tags[1] boolean as `second tag`"
+    assert declared(text) == [
+        DeclaredColumn("region", Section.DATA, "body.order.region", SparkType.STRING),
+        DeclaredColumn("it's", Section.DATA, 'body."a, b"[0]."it\'s"', SparkType.DECIMAL, 12, 2),
+        DeclaredColumn("second tag", Section.DATA, "body.tags[1]", SparkType.BOOLEAN),
+    ]
+    assert declared("body string, b int") == [
+        DeclaredColumn("body", Section.APPLICATION_PROPERTIES, "body", SparkType.STRING),
+        DeclaredColumn("b", Section.APPLICATION_PROPERTIES, "b", SparkType.INT),
+    ]
+
+
+BODY_COLUMNS = (
+    "b.x string as s, b.x boolean as t, b.x tinyint as y, b.x bigint as n, b.x decimal(5,2) as c, b.x double as d, "
+    "b.x float as f"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "held"),
+    [
+        ('"é"', {"s": "é"}),
+        (r'"\u0061\ud83d\ude00"', {"s": "a\U0001f600"}),
+        (r'"\ud800"', {}),
+        ("true", {"t": True}),
+        ("null", {}),
+        ("[1]", {}),
+        ("7", {"y": 7, "n": 7, "c": Decimal(7), "d": 7.0, "f": 7.0}),
+        ("-0", {"y": 0, "n": 0, "c": Decimal(0), "d": 0.0, "f": 0.0}),
+        ("1e2", {"c": Decimal(100), "d": 100.0, "f": 100.0}),
+        ("-0.0", {"c": Decimal(0), "d": 0.0, "f": 0.0}),
+        ("1.250", {"c": Decimal("1.25"), "d": 1.25, "f": 1.25}),
+        ("0.125", {"d": 0.125, "f": 0.125}),
+        ("999.99", {"c": Decimal("999.99"), "d": 999.99, "f": 999.989990234375}),
+        ("1000", {"n": 1000, "d": 1000.0, "f": 1000.0}),
+        ("9007199254740993", {"n": 2**53 + 1, "d": 2.0**53, "f": 2.0**53}),
+        ("9223372036854775808", {"d": 2.0**63, "f": 2.0**63}),
+        ("1e300", {"d": 1e300}),
+        ("1e400", {}),
+        ("1" * 400, {}),
+    ],
+)
+def test_a_column_of_a_body_holds_the_values_of_its_type(value: str, held: dict[str, object]) -> None:
+    message = Message(f'{{"x":{value}}}'.encode()).encode()
+    for each in declared(BODY_COLUMNS):
+        (found,) = cells(fields_of(EncodedMessages.of([message]), [each])[each.name])
+        # By their texts: 0.0 equals -0.0, and True equals 1.
+        assert repr(found) == repr(pa.scalar(held.get(each.name), each.type).as_py()), each.name
+
+
+def test_columns_of_bodies_stand_beside_others_in_their_order() -> None:
+    messages = [
+        Message(b'{"x":{"y":"a"}}', application_properties={"n": 1}).encode(),
+        b"no message",
+        Message(b"x").encode(),
+    ]
+    found = fields_of(EncodedMessages.of(messages), declared("b.x.y string, n bigint, b.x.y bigint as z"))
+    assert {name: cells(array) for name, array in found.items()} == {
+        "y": ["a", None, None],
+        "n": [1, None, None],
+        "z": [None, None, None],
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
+        ("b.x", "body.x has no type; expected one of boolean"),
+        ("b.x timestamp", "body.x is declared 'timestamp'; expected one of boolean"),
+        ("b.x int(5)", "body.x: the type int takes no precision"),
+        ("b.x decimal(5,6)", "body.x is declared decimal(5,6)"),
+        ("b.x[0] int", "body.x[0] ends with no name"),
+        ("b.x[*] int", "cannot read '[*]'"),
+        ("b.`x` int", "stand in double quotes"),
+        ('b."\ud800".x int', "half of a surrogate pair"),
+        ("b.x int, x int", "two columns 'x'"),
         ("q.x int", "there is no section 'q'"),
         ("region text", "'region' is declared 'text'"),
         ("p.subjekt", "p.subjekt: expected one of message_id"),

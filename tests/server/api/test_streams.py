@@ -86,6 +86,7 @@ def files_of(content: bytes) -> dict[str, str]:
     [
         ("orders", {}, ORDERS, "from when it is made"),
         ("a?only=new", {"headgate-filter-source": "body.region"}, ORDERS, "body.region: a path as filter source"),
+        ("a?only=new", {"headgate-columns": "b.region string"}, ORDERS, "body.region: the stream declares a schema"),
         ("a?only=new", {"headgate-body-schema": "{}"}, None, "--server … --body-schema FILE"),
         ("a?only=new", {}, {**ORDERS, "type": "shop.Missing"}, "no message 'shop.Missing'"),
         ("a?only=new", {}, {**ORDERS, "type": None}, "needs its message type"),

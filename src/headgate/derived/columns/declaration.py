@@ -19,7 +19,7 @@ from headgate.derived.declaration import Change, DeclarationFile
 from headgate.errors import ConfigError, did_you_mean
 from headgate.log import Stream, derived_folder, make_derived_folder
 from headgate.message import Section
-from headgate.message.arrow import DeclaredColumn, SparkType, declared_columns
+from headgate.message.arrow import DeclaredColumn, SparkType, check_bodies, declared_columns
 
 DECLARATION_FORMAT = 1
 
@@ -40,17 +40,26 @@ class ColumnOfFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     field: str
     kind: str
     precision: int = 0
+    scale: int | msgspec.UnsetType = msgspec.UNSET
+    """Of a decimal that has one."""
 
     @property
     def declared(self) -> DeclaredColumn:
         """The column as other modules take it."""
-        return DeclaredColumn(self.name, Section(self.section), self.field, SparkType(self.kind), self.precision)
+        scale = 0 if self.scale is msgspec.UNSET else self.scale
+        return DeclaredColumn(self.name, Section(self.section), self.field, SparkType(self.kind), self.precision, scale)
 
     @staticmethod
     def of(field_id: int, declared: DeclaredColumn) -> ColumnOfFile:
         """A declared column with its id."""
         return ColumnOfFile(
-            field_id, declared.name, int(declared.section), declared.field, declared.kind.value, declared.precision
+            field_id,
+            declared.name,
+            int(declared.section),
+            declared.field,
+            declared.kind.value,
+            declared.precision,
+            declared.scale or msgspec.UNSET,
         )
 
 
@@ -120,6 +129,7 @@ def declare_columns(
     A column that is already declared in the same way stays. `body` and `other_properties` in the text ask for these
     columns; an argument None leaves its setting as it is. Raises ConfigError that names the column, LogError.
     """
+    check_bodies(declared_columns(text), stream.body_schema)
     with _FILE.changing(make_derived_folder(stream), ColumnDeclaration(())) as change:
         wanted = extended(change.now, text, other_properties=other_properties, body=body, keep=keep)
         return _changed(change, wanted)
@@ -204,16 +214,19 @@ def drop_columns(stream: Stream, names: Iterable[str] | None = None) -> ColumnDe
 
 def ddl_of(column: DeclaredColumn) -> str:
     """A column as `declare_columns` takes it."""
+    is_path = column.section is Section.DATA
     section = {
-        Section.APPLICATION_PROPERTIES: "",
         Section.PROPERTIES: "p.",
         Section.HEADER: "h.",
         Section.MESSAGE_ANNOTATIONS: "m.",
-    }[column.section]
-    field = _quoted(column.field)
-    kind = f"decimal({column.precision},0)" if column.kind is SparkType.DECIMAL else column.kind.value
+    }.get(column.section, "")
+    field = column.field if is_path else _quoted(column.field)
+    decimal = f"decimal({column.precision},{column.scale})"
+    kind = decimal if column.kind is SparkType.DECIMAL else column.kind.value
     typed = "" if column.section in (Section.PROPERTIES, Section.HEADER) else f" {kind}"
-    return f"{section}{field}{typed}" + ("" if column.name == column.field else f" as {_quoted(column.name)}")
+    last = column.path[-1] if is_path else column.field
+    is_named = column.name == (last.decode() if isinstance(last, bytes) else last)
+    return f"{section}{field}{typed}" + ("" if is_named else f" as {_quoted(column.name)}")
 
 
 def _quoted(name: str) -> str:

@@ -380,7 +380,12 @@ _ROCKETMQ_TYPES = (AmqpType.BOOLEAN, AmqpType.FLOAT, AmqpType.DOUBLE, AmqpType.S
 
 def _is_of(declared: DeclaredColumn, reference: FieldReference) -> bool:
     """Whether a column is declared for a field."""
-    if declared.section is not reference.section or reference.path:
+    if declared.section is not reference.section:
+        return False
+    if declared.section is Section.DATA:
+        # Bodies that are decoded by a schema have no columns.
+        return reference.schema is None and reference.path == declared.path
+    if reference.path:
         return False
     names = _LISTS.get(declared.section)
     if names is not None:

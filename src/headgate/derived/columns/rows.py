@@ -14,7 +14,7 @@ from headgate.derived.columns.exactness import inexact_bits
 from headgate.errors import MessageError
 from headgate.evaluate import locate_values
 from headgate.message import EncodedMessages, FieldReference, Message, plain_json
-from headgate.message.arrow import columns_of, fields_of
+from headgate.message.arrow import body_values, columns_of, fields_of
 
 Int64Array = NDArray[np.int64]
 
@@ -72,8 +72,9 @@ def column_rows(
     that filter values are declared to come from. Raises ConfigError for more than 2 GiB of text in one column.
     """
     declared = declaration.declared
-    values = list(fields_of(messages, declared).values())
-    bits = inexact_bits(messages, declared, values)
+    bodies = body_values(messages, declared)
+    values = list(fields_of(messages, declared, bodies).values())
+    bits = inexact_bits(messages, declared, values, bodies)
     inexact = np.flatnonzero(bits)
     arrays: list[pa.Array] = [
         pa.array(offsets, pa.int64()),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.message.arrow.decode import decode_columns, decode_fields
+from headgate.message.arrow.decode.bodies import BodyValues, body_values
 from headgate.message.arrow.decode.reference import mismatches_in
 from headgate.message.arrow.encode import check_types, messages_of
 from headgate.message.arrow.scalars.sizes import size_table
@@ -23,6 +24,7 @@ from headgate.message.arrow.schema import (
     DeclaredProperty,
     Mismatches,
     SparkType,
+    check_bodies,
     column_ddl,
     column_type,
     declared_columns,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "BodyValues",
     "COLUMNS",
     "DeclaredColumn",
     "DeclaredProperty",
@@ -45,6 +48,8 @@ __all__ = [
     "Mismatches",
     "PROPERTIES_TYPES",
     "SparkType",
+    "body_values",
+    "check_bodies",
     "check_types",
     "column_ddl",
     "column_type",
@@ -89,10 +94,15 @@ def columns_of(
     return decode_columns(batch, asked, declared, cast=cast, mismatches=noted)
 
 
-def fields_of(batch: EncodedMessages, columns: Iterable[DeclaredColumn]) -> dict[str, pa.Array]:
+def fields_of(
+    batch: EncodedMessages, columns: Iterable[DeclaredColumn], bodies: BodyValues | None = None
+) -> dict[str, pa.Array]:
     """One column for each declared field, one row per message; nothing else of the messages is decoded.
 
-    A missing field is null, and so is a value that its column does not take (rules: `decode.reference`). Cost: 0.1 µs a
-    message for two columns. Raises ConfigError for more than 2 GiB of text in one column.
+    A missing field is null, and so is a value that its column does not take (rules: `decode.reference`, of bodies
+    `decode.bodies`). `bodies` is `body_values` of the same arguments, for callers that have it. Cost: 0.1 µs a message
+    for two columns; with paths into bodies that of `body_values`. Raises ConfigError for more than 2 GiB of text in one
+    column.
     """
-    return decode_fields(batch, tuple(columns))
+    asked = tuple(columns)
+    return decode_fields(batch, asked, body_values(batch, asked) if bodies is None else bodies)

@@ -20,14 +20,14 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.message import fields
 from headgate.message.constructors import AmqpType
-from headgate.message.fields import Section
+from headgate.message.fields import Section, body_path_text, parse_field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,18 +131,33 @@ class Mismatches:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredColumn:
-    """A column that holds one field of the messages: `field` is its standard name with underscores, or its key."""
+    """A column that holds one field of the messages: `field` is its standard name with underscores, or its key.
+
+    In the section `DATA` it is a path into a JSON body, as `body_path_text` writes it. `precision` and `scale` count
+    for decimals; only those of a path have a scale.
+    """
 
     name: str
     section: Section
     field: str
     kind: SparkType
     precision: int = 0
+    scale: int = 0
 
     @property
     def type(self) -> pa.DataType:
         """The Arrow type."""
-        return arrow_kind(self.kind, self.precision)
+        return arrow_kind(self.kind, self.precision, self.scale)
+
+    @property
+    def path(self) -> tuple[bytes | int, ...]:
+        """The path into the body; empty for other fields."""
+        return parse_field(self.field).path if self.section is Section.DATA else ()
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """All but the name: equal for columns with the same values."""
+        return self.section, self.field, self.kind, self.precision, self.scale
 
 
 _DECLARATION = re.compile(
@@ -202,8 +217,10 @@ _SECTIONS_OF_COLUMNS = {
     "m": Section.MESSAGE_ANNOTATIONS,
     "message_annotations": Section.MESSAGE_ANNOTATIONS,
 }
+_OF_JSON = tuple(kind for kind in SparkType if kind not in (SparkType.TIMESTAMP, SparkType.BINARY))
 _COLUMN = re.compile(
-    r"\s*(?:(?P<section>[a-z_]+)\.)?(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`:.]+))"
+    r"""\s*(?:b(?:ody)?(?P<path>\.(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|[^\s,`:"'])+)"""
+    r"|(?:(?P<section>[a-z_]+)\.)?(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s,`:.]+)))"
     r"(?:(?:\s*:\s*|\s+)(?!(?i:as)\s)(?P<type>[A-Za-z]+)\s*(?:\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?)?"
     r"(?:\s+(?i:as)\s+(?:`(?P<quoted_name>(?:[^`]|``)+)`|(?P<plain_name>[^\s,`:]+)))?\s*(?:,|$)"
 )
@@ -213,8 +230,10 @@ def declared_columns(text: str) -> tuple[DeclaredColumn | str, ...]:
     """The columns of `"region string, price double, p.subject, m.x-opt-tag string as tag"`, in this order.
 
     A name alone is an application property; `a.`, `p.`, `h.` and `m.`, or the names of the sections, say which section
-    a field is of. Fields of header and properties have the types of the standard. A name with neither section nor type
-    stays a string: a whole column, such as `body`. A column has the name of its field, unless `as` gives another.
+    a field is of. Fields of header and properties have the types of the standard. `b.` or `body.` and a path, as in
+    filters of `amqp`, is a value in a JSON body: `body.order.total decimal(10,2)`, `b.lines[0].sku string`. A name with
+    neither section nor type stays a string: a whole column, such as `body`. A column has the name of its field, or of
+    the last step of its path, unless `as` gives another.
 
     Raises ConfigError naming the column.
     """
@@ -236,15 +255,31 @@ def declared_columns(text: str) -> tuple[DeclaredColumn | str, ...]:
     return tuple(found)
 
 
+def check_bodies(columns: Iterable[DeclaredColumn | str], body_schema: str | None) -> None:
+    """Raise ConfigError for a path into the bodies of a stream that declares a schema of them: columns hold JSON."""
+    for each in columns:
+        if body_schema is not None and isinstance(each, DeclaredColumn) and each.section is Section.DATA:
+            raise ConfigError(
+                f"columns: {each.field}: the stream declares a schema of its bodies; columns hold values of JSON only, "
+                "so leave it out (filters look into such bodies)"
+            )
+
+
 def _column(match: re.Match[str]) -> DeclaredColumn | str:
+    if match["path"] is not None:
+        return _path_column(match)
     quoted, given = match["quoted"], match["section"]
     field = quoted.replace("``", "`") if quoted is not None else match["plain"]
-    renamed = match["quoted_name"].replace("``", "`") if match["quoted_name"] is not None else match["plain_name"]
+    renamed = _renamed(match)
     if given is None and quoted is None and match["type"] is None and renamed is None:
         return field
     section = _SECTIONS_OF_COLUMNS.get(given or "a")
+    if given in ("b", "body"):
+        raise ConfigError(
+            f'columns: {given}.`{field}`: names in a path stand in double quotes, as in {given}."{field}"'
+        )
     if section is None:
-        known = ", ".join(_SECTIONS_OF_COLUMNS)
+        known = ", ".join((*_SECTIONS_OF_COLUMNS, "b", "body"))
         raise ConfigError(f"columns: {given}.{field}: there is no section {given!r}; expected one of {known}")
     name = renamed or field
     standard = {Section.HEADER: HEADER_TYPES, Section.PROPERTIES: PROPERTIES_TYPES}.get(section)
@@ -262,13 +297,47 @@ def _column(match: re.Match[str]) -> DeclaredColumn | str:
     return DeclaredColumn(name, section, field, kind)
 
 
+def _renamed(match: re.Match[str]) -> str | None:
+    quoted = match["quoted_name"]
+    return quoted.replace("``", "`") if quoted is not None else match["plain_name"]
+
+
+def _path_column(match: re.Match[str]) -> DeclaredColumn:
+    """The column of a value in a JSON body."""
+    given = f"body{match['path']}"
+    try:
+        path = parse_field(given).path
+        field = body_path_text(path)
+    except ConfigError as error:
+        raise ConfigError(f"columns: {error}") from None
+    except UnicodeError:
+        raise ConfigError(f"columns: {given!r}: half of a surrogate pair is no text that a key may have") from None
+    name = _renamed(match) or (path[-1].decode() if isinstance(path[-1], bytes) else "")
+    if not name:
+        raise ConfigError(f"columns: {field} ends with no name; give the column one, as in '{field} string as name'")
+    type_name = (match["type"] or "").lower()
+    kind = next((kind for kind in _OF_JSON if kind.value == _SYNONYMS.get(type_name, type_name)), None)
+    if kind is None:
+        known = ", ".join("decimal(p,s)" if each is SparkType.DECIMAL else each.value for each in _OF_JSON)
+        declared = f"is declared {type_name!r}" if type_name else "has no type"
+        raise ConfigError(f"columns: {field} {declared}; expected one of {known}, which values of JSON can have")
+    precision, scale = (int(match[part] or default) for part, default in (("precision", 10), ("scale", 0)))
+    if kind is SparkType.DECIMAL and (not 1 <= precision <= 38 or scale > precision):
+        raise ConfigError(f"columns: {field} is declared decimal({precision},{scale}); expected p 1 … 38 and s 0 … p")
+    if kind is not SparkType.DECIMAL:
+        if match["precision"] is not None:
+            raise ConfigError(f"columns: {field}: the type {type_name} takes no precision")
+        precision = scale = 0
+    return DeclaredColumn(name, Section.DATA, field, kind, precision, scale)
+
+
 @functools.cache
-def arrow_kind(kind: SparkType, precision: int = 0) -> pa.DataType:
+def arrow_kind(kind: SparkType, precision: int = 0, scale: int = 0) -> pa.DataType:
     """The Arrow type that Spark uses for a scalar kind."""
     import pyarrow as pa
 
     if kind is SparkType.DECIMAL:
-        return pa.decimal128(precision, 0)
+        return pa.decimal128(precision, scale)
     return {
         SparkType.BOOLEAN: pa.bool_(),
         SparkType.TINYINT: pa.int8(),

@@ -22,12 +22,16 @@ A bit is set for a declared column of a row where
 | timestamp | timestamp |
 | fields of header and properties | the type of the standard |
 
+A column of a value in the body is inexact where the message is malformed, or comparisons see another value there than
+the column has: `is_exact_in_body`.
+
 A bit too many costs time, a bit too few gives a wrong answer: so every unclear case sets the bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +39,16 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.derived.columns.exactness.layout import ColumnBlock, FoundBlock, SectionBlock
-from headgate.message import EncodedMessages, Section
-from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES, DeclaredColumn, SparkType, size_table
+from headgate.message import EncodedMessages, JsonScalar, Section
+from headgate.message.arrow import (
+    HEADER_TYPES,
+    PROPERTIES_TYPES,
+    BodyValues,
+    DeclaredColumn,
+    SparkType,
+    body_values,
+    size_table,
+)
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_SIZE8, WIDTH_SIZE32
 
 KERNEL = "headgate.derived.columns.exactness.kernel"
@@ -84,12 +96,46 @@ _SYMBOL = 1
 
 
 def inexact_bits(
-    batch: EncodedMessages, columns: Sequence[DeclaredColumn], values: Sequence[pa.Array]
+    batch: EncodedMessages,
+    columns: Sequence[DeclaredColumn],
+    values: Sequence[pa.Array],
+    bodies: BodyValues | None = None,
 ) -> NDArray[np.int64]:
     """`(messages,)`: bit b is set where column b is inexact; `values` come from `fields_of`. Cost: 50 ns a message.
 
-    At most 63 columns.
+    `bodies` is `body_values` of the same arguments, for callers that have it; 1 µs a value more. At most 63 columns.
     """
+    found = _bits_of_fields(batch, columns, values)
+    bodies = body_values(batch, columns) if bodies is None else bodies
+    if bodies is not None:
+        for bit, (column, array) in enumerate(zip(columns, values, strict=True)):
+            if column.section is Section.DATA:
+                pairs = zip(bodies.of_fields[column.field], array.to_pylist(), strict=True)
+                is_inexact = bodies.malformed | [not is_exact_in_body(each, value) for each, value in pairs]
+                found |= is_inexact.astype(np.int64) << bit
+    return found
+
+
+def is_exact_in_body(seen: JsonScalar, value: bool | int | float | Decimal | str | None) -> bool:
+    """Whether comparisons see in the value of a column what they see at the path, of which `seen` is the value.
+
+    Both are nothing for null, arrays, objects and what has no value; EXISTS, which tells them from a path that leads
+    nowhere, is never decided by columns. Beside an integer a decimal counts by its exact value, beside a double as the
+    shortest text of one: so a double stands for it if it has that text, and where integers lie closer than doubles, if
+    it is the same number, too.
+    """
+    if seen is None or value is None:
+        return seen is value
+    if isinstance(seen, bytes):
+        return value == seen.decode()
+    if isinstance(value, float) and isinstance(seen, Decimal):
+        return Decimal(repr(value)) == seen and (abs(value) <= 2**53 or value == seen)
+    return value == seen
+
+
+def _bits_of_fields(
+    batch: EncodedMessages, columns: Sequence[DeclaredColumn], values: Sequence[pa.Array]
+) -> NDArray[np.int64]:
     kernel = kernels.load(KERNEL)
     if kernel is None:
         messages = batch.all_bytes()
@@ -133,7 +179,7 @@ def inexact_bits(
 
 
 def inexact_of(message: bytes, columns: Sequence[DeclaredColumn], valid: Sequence[bool]) -> int:
-    """The bits of one message, in Python: `valid` says which columns have a value."""
+    """The bits of one message but for columns of its body, in Python: `valid` says which columns have a value."""
     everything = (1 << len(columns)) - 1
     sections = _sections(message)
     if sections is None:
@@ -161,7 +207,8 @@ def inexact_of(message: bytes, columns: Sequence[DeclaredColumn], valid: Sequenc
                     present |= 1 << bit
                     inexact |= (not _is_exact(message, start, _kind(column))) << bit
     for bit, is_valid in enumerate(valid):
-        inexact |= (bool(present >> bit & 1) != is_valid) << bit
+        if columns[bit].section is not Section.DATA:
+            inexact |= (bool(present >> bit & 1) != is_valid) << bit
     return inexact
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
 from headgate.kernels import address_of, load
+from headgate.message.arrow.decode.bodies import BodyValues, body_column
 from headgate.message.arrow.decode.conversions import converted
 from headgate.message.arrow.decode.fields import (
     BEYOND_RANGE,
@@ -64,21 +65,33 @@ def decode_columns(
     return {column: reader.column(column, kind) for column, kind in types.items()}
 
 
-def decode_fields(batch: EncodedMessages, declared: Sequence[DeclaredColumn]) -> dict[str, pa.Array]:
+def decode_fields(
+    batch: EncodedMessages, declared: Sequence[DeclaredColumn], bodies: BodyValues | None
+) -> dict[str, pa.Array]:
     """One column for each field, one row per message; see `fields_of`."""
     kernel = load("headgate.message.arrow.decode.kernel")
-    if kernel is None or not len(batch):
-        return {each.name: _reference_field(batch, each) for each in declared}
     columns: dict[str, pa.Array] = {}
-    for walk in _walks(declared):
-        fields = FieldColumns(kernel, batch, [_asked(each) for each in walk])
-        left = np.flatnonzero(fields.undecided)
-        for number, each in enumerate(walk):
-            array = fields.column(number)
-            if len(left):
-                array = _replaced(array, left, _reference_field(batch.take(left), each))
-            columns[each.name] = array
+    if bodies is not None:
+        columns = {each.name: body_column(bodies, each) for each in declared if each.section is Section.DATA}
+    others = [each for each in declared if each.section is not Section.DATA]
+    if kernel is None or not len(batch):
+        columns |= {each.name: _reference_field(batch, each) for each in others}
+    else:
+        for walk in _walks(others):
+            columns |= _walked(kernel, batch, walk)
     return {each.name: columns[each.name] for each in declared}
+
+
+def _walked(kernel: ModuleType, batch: EncodedMessages, walk: Sequence[DeclaredColumn]) -> dict[str, pa.Array]:
+    fields = FieldColumns(kernel, batch, [_asked(each) for each in walk])
+    left = np.flatnonzero(fields.undecided)
+    columns: dict[str, pa.Array] = {}
+    for number, each in enumerate(walk):
+        array = fields.column(number)
+        if len(left):
+            array = _replaced(array, left, _reference_field(batch.take(left), each))
+        columns[each.name] = array
+    return columns
 
 
 def _walks(declared: Sequence[DeclaredColumn]) -> Iterator[list[DeclaredColumn]]:

@@ -24,9 +24,7 @@ _LISTED = ("stream", "field", "segments", "files")
 def declare(
     stream: StreamText,
     /,
-    *fields: Annotated[
-        str, Parameter(help="Fields, as in application_properties.customer_id or properties.correlation_id.")
-    ],
+    *fields: Annotated[str, Parameter(help="Fields, as in application_properties.customer_id or body.order.customer.")],
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Declare lookup fields; they are added to the declared ones. `headgate lookup build` makes their files."""

@@ -98,6 +98,7 @@ def _is_source(node: t.Node, source: FieldReference) -> bool:
         and node.reference.position == source.position
         and node.reference.key == source.key
         and node.reference.path == source.path
+        and node.reference.schema == source.schema
         and not node.reference.ignore_case
         and not _is_read_as_text(node)
     )
@@ -127,8 +128,10 @@ def _intersection(sets: list[frozenset[bytes] | None]) -> frozenset[bytes] | Non
 def needed_keys(tree: t.Node, fields: Sequence[FieldReference]) -> KeyCondition | None:
     """A condition on the values of some fields without which the expression is not true for any message.
 
-    Only `=` and IN under AND and OR give conditions; None if they give none. The fields are by position, or keys of
-    maps: a language that ignores case may mean another spelling of the key, if it is ASCII. Cost: one walk.
+    Only `=` and IN under AND and OR give conditions; None if they give none. The fields are by position, keys of maps,
+    or paths into the body: a language that ignores case may mean another spelling of the key, if it is ASCII.
+
+    Cost: one walk.
     """
     return None if not fields or t.own_rules(tree) is not None else _needed(tree, fields, True)
 
@@ -187,7 +190,9 @@ def _among(field: t.Field, members: Sequence[t.Node], fields: Sequence[FieldRefe
 
 def _is_value_of(reference: FieldReference, field: FieldReference) -> bool:
     """Whether a reference always reads a value of the field, in any spelling of the key."""
-    if reference.section != field.section or reference.path or reference.default is not None:
+    if reference.section != field.section or reference.path != field.path or reference.schema != field.schema:
+        return False
+    if reference.default is not None:
         return False
     if reference.key is None or field.key is None:
         return reference.key is field.key and reference.position == field.position

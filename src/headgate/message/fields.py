@@ -141,14 +141,18 @@ def parse_field(text: str) -> FieldReference:
             raise ConfigError(f"{text!r}: section {section} has no field {name!r}; it has {known}")
         return FieldReference(code, position=names.index(name.replace("_", "-")))
     if dot and section in _MAP_SECTIONS:
-        try:
-            return FieldReference(_MAP_SECTIONS[section], key=name.encode())
-        except UnicodeEncodeError as error:
-            raise ConfigError(f"{text!r}: half of a surrogate pair is no text that a key may have") from error
+        return FieldReference(_MAP_SECTIONS[section], key=_encoded(name, text))
     raise ConfigError(
         f"{text!r} names no field; expected section.name with one of the sections "
         f"{', '.join([*_LIST_SECTIONS, *_MAP_SECTIONS])} or body"
     )
+
+
+def _encoded(name: str, text: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{text!r}: half of a surrogate pair is no text that a key may have") from error
 
 
 def _body_path(text: str) -> tuple[bytes | int, ...]:
@@ -160,7 +164,7 @@ def _body_path(text: str) -> tuple[bytes | int, ...]:
             break
         quoted, position = found["quoted"] or found["key"], found.end()
         name = found["name"] if quoted is None else quoted[1:-1].replace(quoted[0] * 2, quoted[0])
-        steps.append(int(found["number"]) if name is None else name.encode("utf-8", "surrogatepass"))
+        steps.append(int(found["number"]) if name is None else _encoded(name, text))
     if not steps or position < len(text):
         raise ConfigError(
             f"{text!r}: cannot read {text[position:]!r}; expected a path of at most {MAX_PATH_STEPS} steps into a JSON "

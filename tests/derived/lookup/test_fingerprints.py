@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import struct
 import uuid
 
@@ -13,12 +14,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import json_texts
 import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
+from body_strategies import body_expressions, body_messages
 from examples import examples
 from headgate.derived.lookup import fingerprints as package
-from headgate.derived.lookup.fingerprints import ANY, NONE, fingerprint_of, fingerprints
+from headgate.derived.lookup.fingerprints import ANY, NONE, fingerprints, fingerprints_of
 from headgate.derived.lookup.keys import block_keys, matching_blocks
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
@@ -43,6 +46,7 @@ FIELDS = (
     "properties.creation_time",
     "header.priority",
     "message_annotations.s",
+    *(IN_BODIES := ("body.s", "body.a", "body.b", "body.k[0]", "body.k[1].a", 'body."é"', "body.[0]")),
 )
 REFERENCES = [parse_field(field) for field in FIELDS]
 
@@ -112,7 +116,7 @@ def may_match(
     batch = encoded if isinstance(encoded, EncodedMessages) else EncodedMessages.of(encoded)
 
     def blocks_of(field: str, wanted: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        return np.isin(fingerprints(batch, parse_field(field)), [ANY, *wanted.tolist()])
+        return np.isin(fingerprints(batch, [parse_field(field)])[0], [ANY, *wanted.tolist()])
 
     return matching_blocks(keys, blocks_of, len(batch))
 
@@ -134,10 +138,9 @@ def assert_loses_nothing(found: Filter | None, encoded: list[bytes] | EncodedMes
 @example([b"\0\x53\x74\xd1\0\0\0\x04\0\0\0\0" + b"\0\x53\x74\xc1\x01\0", b"\0\x53\x73\xd0\0\0\0\x04\0\0\0\0"])
 def test_the_kernel_says_what_the_reference_says_or_any_value(encoded: list[bytes]) -> None:
     batch = EncodedMessages.of(encoded)
-    for field in REFERENCES:
-        for message, found in zip(encoded, fingerprints(batch, field).tolist(), strict=True):
-            expected = fingerprint_of(message, field)
-            assert found == expected or ANY in (found, expected)
+    for message, found in zip(encoded, fingerprints(batch, REFERENCES).T.tolist(), strict=True):
+        for one, expected in zip(found, fingerprints_of(message, REFERENCES), strict=True):
+            assert one == expected or ANY in (one, expected)
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -145,8 +148,8 @@ def test_of_a_plain_message_both_say_the_same(value: bytes) -> None:
     for code, key in ((0x74, string(b"s")), (0x72, symbol(b"s"))):
         message = of_map((string(b"other"), b"\x54\x01"), (key, value), code=code)
         field = FieldReference(Section(code), key=b"s")
-        (found,) = fingerprints(EncodedMessages.of([message]), field).tolist()
-        assert found == fingerprint_of(message, field)
+        ((found,),) = fingerprints(EncodedMessages.of([message]), [field]).tolist()
+        assert [found] == fingerprints_of(message, [field])
         assert (found == NONE) == (value == b"\x40")
 
 
@@ -165,7 +168,7 @@ def test_keys_that_languages_take_for_each_other_are_any_value(compiled: bool, m
     ]
     batch = EncodedMessages.of([of_map(*each) for each in pairs])
     same = package.fingerprint(b"a")
-    assert fingerprints(batch, REFERENCES[0]).tolist() == [same, same, same, ANY, ANY, NONE]
+    assert fingerprints(batch, REFERENCES[:1])[0].tolist() == [same, same, same, ANY, ANY, NONE]
 
 
 @pytest.mark.parametrize("dialect", CONSTANTS)
@@ -187,6 +190,76 @@ def test_no_equality_with_a_typed_value_is_lost(value: AmqpValue) -> None:
         assert_loses_nothing(parsed(f"{name} = @p", "servicebus", parameters={"p": value}), bodies)
     assert_loses_nothing(Filter.from_correlation(properties={"S": value}), bodies)
     assert_loses_nothing(Filter.from_properties(application_properties={"s": value}), bodies)
+
+
+JSON_VALUES = ['"AMER"', r'"\u0041MER"', '""', '"5"', '"0.1"', '"\\/"', r'"\ud800"', '"größe"', "true", "false", "null"]
+JSON_VALUES += ["5", "5.0", "0.5e1", "50e-1", "-1", "-0", "0.0", "-0e5", "1e-9999", "0.1", "0.10", "7.5", "16777217"]
+JSON_VALUES += ["0.1000000000000000055511151231257827", "9007199254740992", "9007199254740993", "9007199254740993.0"]
+JSON_VALUES += ["18446744073709551615", "1.8446744073709552E19", "1e400", "9" * 400, "9" * 501, "1e10000", "[5]", "{}"]
+
+
+def json_bodies(values: list[str]) -> list[bytes]:
+    return [Message(f'{{"s":1,"s":{value}}}'.encode()).encode() for value in values]
+
+
+def test_no_equality_that_is_true_of_a_body_is_lost() -> None:
+    batch, asked = EncodedMessages.of(json_bodies(JSON_VALUES)), 0
+    constants = [*CONSTANTS["amqp"], "'größe'", "'/'", "FALSE", "1e300 * 1e300", "18446744073709551615", "7.5 * 1"]
+    for value, template in itertools.product(constants, TEMPLATES):
+        asked += assert_loses_nothing(parsed(template.format(name="body.s", value=value), "amqp"), batch)
+    assert asked > 80
+
+
+def test_equal_values_in_bodies_have_one_fingerprint_and_unknown_ones_have_none() -> None:
+    def of(values: list[str]) -> set[int]:
+        return set(fingerprints(EncodedMessages.of(json_bodies(values)), [parse_field("body.s")])[0].tolist())
+
+    groups = [
+        JSON_VALUES[:2],
+        ["5", "5.0", "0.5e1", "50e-1"],
+        ["-0", "0.0", "-0e5"],
+        ["0.1", "0.10"],
+        ["true"],
+        ['"5"'],
+    ]
+    found = [of(group) for group in groups]
+    assert all(len(each) == 1 for each in found)
+    assert len(set[int]().union(*found, of(['"true"', "1", "false"]))) == len(groups) + 3
+    unknown = [r'"\ud800"', "null", "[5]", "{}", "9" * 501, "1e10000", "5}", ""]
+    assert of(unknown) == {NONE}
+
+
+json_scalars = st.sampled_from(JSON_VALUES)
+likely_bodies = st.builds(
+    lambda a, b, k: Message(f'{{"s":{a},"a":{b},"k":[{k},{{"a":{a}}}],"s":{b}}}'.encode()).encode(),
+    json_scalars,
+    json_scalars,
+    json_scalars,
+)
+equalities = st.builds(
+    lambda template, name, value: template.format(name=name, value=value),
+    st.sampled_from(TEMPLATES),
+    st.sampled_from(("body.a", "body.s", *IN_BODIES)),
+    st.sampled_from(("'AMER'", "'x'", "''", "'größe'", "0.5", "0.1", "7.5", "5", "0", "TRUE", "FALSE", "'5', -1")),
+)
+joined = st.builds(
+    "{} {} {}".format, equalities, st.sampled_from(("AND", "OR")), st.one_of(equalities, body_expressions)
+)
+
+
+@examples(0.5)
+@given(
+    st.lists(st.one_of(likely_bodies, likely_bodies, body_messages), min_size=4, max_size=12),
+    st.randoms(use_true_random=False),
+    st.lists(st.one_of(equalities, joined, body_expressions), min_size=2, max_size=8),
+)
+def test_no_match_over_a_body_is_lost(encoded: list[bytes], chance: random.Random, texts: list[str]) -> None:
+    fields = [parse_field(field) for field in IN_BODIES]
+    for message, found in zip(encoded, fingerprints(EncodedMessages.of(encoded), fields).T.tolist(), strict=True):
+        assert found == fingerprints_of(message, fields)
+    damaged = [json_texts.changed(chance, message) for message in encoded]
+    for text in texts:
+        assert_loses_nothing(parsed(text, "amqp"), encoded + damaged)
 
 
 @examples(0.5)

@@ -42,12 +42,15 @@ from headgate.log import (
     BuildStep,
     SegmentReader,
     Stream,
+    StreamArguments,
+    Writer,
     derived_bytes,
     derived_folder,
     pairs,
     unflushed,
 )
 from headgate.log.format import FILE_HEAD_BYTES, INDEX_RECORD_BYTES
+from headgate.message import Message
 from headgate.scan import OffsetRange, ScanCounters, ScanRequest
 from match_indexes import WRITES, Write, append, create, followed, planned
 
@@ -95,9 +98,9 @@ def sealed(stream: Stream) -> int:
     return sum(segment.is_sealed for segment in stream.segments())
 
 
-def assert_same(stream: Stream, text: str, start: int = 0) -> ScanCounters:
+def assert_same(stream: Stream, text: str, start: int = 0, language: str = "rabbitmq") -> ScanCounters:
     """With lookup and without, following and planned, the same messages; what was counted with it."""
-    expression = Filter.parse(text, "rabbitmq")
+    expression = Filter.parse(text, language)
     expected, plain = followed(stream, ScanRequest(filter=expression, sources=sources_of(lookup=False)), start)
     found, counters = followed(stream, ScanRequest(filter=expression, sources=sources_of()), start)
     assert found == expected
@@ -134,6 +137,36 @@ def test_only_blocks_that_may_match_are_read(stream: Stream) -> None:
     assert assert_same(stream, "region IN ('NONE', 'AMER') AND price = 77").messages_evaluated <= open_messages
 
 
+def test_a_value_in_json_bodies_is_found_and_only_blocks_that_may_have_it_are_read(tmp_path: Path) -> None:
+    stream = create(tmp_path / "s", [])
+    bodies = [f'{{"order":{{"customer":"c{number % 50}","n":{number}.0}}}}' for number in range(400)]
+    bodies[7], bodies[8], bodies[9] = r'{"order":{"customer":"\u00637"}}', '{"order":', '{"order":{"customer":null}}'
+    with Writer.open(stream, now_ms=0) as writer:
+        for start in range(0, len(bodies), 4):
+            encoded = [Message(body.encode()).encode() for body in bodies[start : start + 4]]
+            writer.append([(each, None) for each in encoded], now_ms=0)
+    declare_lookup(stream, ['body.order["customer"]', "body.order.n"])
+    assert lookup_fields(stream) == ("body.order.customer", "body.order.n")
+    assert built(stream) == 2 * sealed(stream) > 4
+    newest = stream.next_offset() - stream.segments()[-1].first_chunk_id
+    for text, most in (
+        ("body.order.customer = 'c7'", 4 * 8),
+        ("body.order.customer IN ('c7', 'c9') AND body.order.n = 207", 4),
+        ("body.order.n = 12 OR body.order.customer = 'none'", 4),
+    ):
+        counters = assert_same(stream, text, language="amqp")
+        assert 0 < counters.messages_matched < counters.messages_evaluated <= most + newest
+    assert assert_same(stream, "body.order.customer LIKE 'c7%'", language="amqp").messages_decided_by_lookup == 0
+
+
+def test_a_path_is_refused_where_bodies_have_a_schema(tmp_path: Path) -> None:
+    arguments = StreamArguments(body_schema="{}")
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0, arguments=arguments)
+    with pytest.raises(ConfigError, match=r"'body\.x': a path leads into JSON bodies, and those of 's' have"):
+        declare_lookup(stream, [REGION, "body.x"])
+    assert lookup_fields(stream) == ()
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9)), max_size=60), st.integers(1, 64))
 def test_a_table_names_every_block_of_a_value(pairs_of: list[tuple[int, int]], spread: int) -> None:
     values = np.array([value * spread * 65_537 % 2**32 if value > 1 else 1 for value, _ in pairs_of], dtype=np.uint32)
@@ -159,7 +192,7 @@ def test_few_blocks_are_named_by_chance_and_a_message_costs_little_more_than_two
     assert named < 0.001
 
 
-@pytest.mark.parametrize("fields", [(REGION, PRICE), (PRICE,)])
+@pytest.mark.parametrize("fields", [(REGION, PRICE), (PRICE, "body.x")])
 def test_a_process_that_asks_again_keeps_the_open_segment_in_memory(
     tmp_path: Path, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +484,8 @@ def test_fields_come_and_go_and_what_is_wrong_is_named(stream: Stream) -> None:
     assert drop_lookup(stream, ["properties.correlation-id"]) == (REGION, PRICE)
     with pytest.raises(ConfigError, match=r"'application_properties\.\\ud800': half of a surrogate pair"):
         declare_lookup(stream, ["application_properties.\ud800"])
+    with pytest.raises(ConfigError, match=r"'body\.\"\\ud800\"': half of a surrogate pair"):
+        declare_lookup(stream, ['body."\ud800"'])
     with pytest.raises(ConfigError, match="section properties has no field 'colour'"):
         declare_lookup(stream, ["properties.colour"])
     with pytest.raises(ConfigError, match=r"'properties\.subject' is not declared"):

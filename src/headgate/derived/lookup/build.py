@@ -95,4 +95,4 @@ def values_of(
     rows = first + np.flatnonzero(table.type[first:stop] == ChunkType.USER)
     for batch in read_in_full(reader, rows, Decider(ScanRequest(), within), ScanCounters()):
         if len(batch):
-            yield batch.offsets, [fingerprints(batch.messages, field) for field in fields]
+            yield batch.offsets, list(fingerprints(batch.messages, fields))

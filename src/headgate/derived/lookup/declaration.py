@@ -14,7 +14,7 @@ import msgspec
 from headgate.derived.declaration import DeclarationFile
 from headgate.errors import ConfigError, did_you_mean
 from headgate.log import Stream, derived_folder, make_derived_folder
-from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, parse_field
+from headgate.message import HEADER_FIELDS, PROPERTIES_FIELDS, FieldReference, Section, body_path_text, parse_field
 
 _FORMAT = 1
 
@@ -43,6 +43,11 @@ def declare_lookup(stream: Stream, fields: Iterable[str]) -> tuple[str, ...]:
     Gives all declared fields. Raises ConfigError that names the field, LogError.
     """
     wanted = [spelled(field) for field in fields]
+    for field in wanted:
+        if stream.body_schema is not None and parse_field(field).section is Section.DATA:
+            raise ConfigError(
+                f"lookup: {field!r}: a path leads into JSON bodies, and those of {stream.name!r} have a declared schema"
+            )
     with _FILE.changing(make_derived_folder(stream), _Declaration(())) as change:
         after = tuple(dict.fromkeys([*change.now.fields, *wanted]))
         if len(after) > MOST_FIELDS:
@@ -73,14 +78,13 @@ def drop_lookup(stream: Stream, fields: Iterable[str] | None = None) -> tuple[st
 
 def spelled(field: str) -> str:
     """A field in the one spelling that declarations have. Raises ConfigError for text that names no field."""
-    reference = parse_field(field)
-    if reference.section is Section.DATA:
-        raise ConfigError(f"lookup: {field!r}: lookup files hold no values of bodies")
-    return field if reference.position is None else field.replace("-", "_")
+    return field_text(parse_field(field))
 
 
 def field_text(reference: FieldReference) -> str:
-    """The field of a reference by position or key, as declarations spell it."""
+    """The field of a reference by position, key, or path into the body, as declarations spell it."""
+    if reference.section is Section.DATA:
+        return body_path_text(reference.path)
     section = reference.section.name.lower()
     if reference.key is not None:
         return f"{section}.{reference.key.decode()}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headgate.derived.lookup.declaration import field_text
 from headgate.derived.lookup.fingerprints import fingerprints_of_values
 from headgate.evaluate import Every, FieldAmong, Filter, KeyCondition, Some, needed_keys
-from headgate.message import parse_field
+from headgate.message import Section, parse_field
 
 _MOST_KNOWN = 128
 
@@ -47,7 +47,11 @@ def may_ask(filter_: Filter) -> bool:
     """Whether blocks could be ruled out for a filter, if the fields that it names were lookup fields."""
 
     def found() -> bool:
-        fields = {replace(each, default=None, only=None, ignore_case=False) for each in filter_.fields if not each.path}
+        fields = {
+            replace(each, default=None, only=None, ignore_case=False)
+            for each in filter_.fields
+            if not each.path or each.section is Section.DATA
+        }
         needed = needed_keys(filter_.tree, tuple(fields))
         return needed is not None and _has_field(needed)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.derived.lookup.declaration import fields_in
+from headgate.derived.lookup.declaration import fields_in, spelled
 from headgate.derived.lookup.files import lookup_file_of
 from headgate.derived.lookup.fingerprints import fingerprints_of_values
 from headgate.derived.lookup.keys import block_keys, matching_blocks
@@ -281,11 +281,13 @@ class ValueLookup:
         counters.chunks_skipped_by_lookup += chunks
 
     def _covers(self, segment: Segment) -> Iterator[tuple[str, Cover]]:
-        for field in sorted(self._declared.intersection(self._files.fields(segment))):
-            blocks = self._files.blocks(segment, field, self._fingerprints)
+        fields = self._files.fields(segment)
+        for declared in sorted(self._declared):
+            field = spelled(declared)
+            blocks = self._files.blocks(segment, field, self._fingerprints) if field in fields else None
             if blocks is not None and segment.stop_offset is not None:
                 _, size = _shape_of(segment)
-                yield field, Cover(segment.first_chunk_id, segment.stop_offset, size, blocks, None)
+                yield declared, Cover(segment.first_chunk_id, segment.stop_offset, size, blocks, None)
 
 
 def _chunks_of(cover: Cover, chunk_ids: Int64Array, within: OffsetRange) -> Int64Array:

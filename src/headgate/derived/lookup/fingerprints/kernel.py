@@ -5,6 +5,8 @@ For a message of a rare form this gives `ANY`, and the reference the value; othe
 
 from __future__ import annotations
 
+from headgate.evaluate import layout
+from headgate.evaluate.layout import REGISTER
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import (
     bits_of_float,
@@ -269,3 +271,31 @@ def fingerprints(
         start = data + load_i64(starts + 8 * row)
         end = start + load_i64(lengths + 8 * row)
         store_i32(found + 4 * row, of_message(start, end, section, index, key, key_length, widths))
+
+
+@helper
+def of_register(register: int, data: int) -> int:
+    """The fingerprint of a value in a JSON body; `ANY` where only the reference can say."""
+    kind = load_i64(register)
+    payload = load_i64(register + REGISTER.payload)
+    if kind < layout.FIRST_KNOWN:
+        return NONE
+    if kind == layout.BYTES and payload >= 0:
+        return of_bytes(data + payload, load_i64(register + REGISTER.length))
+    if kind == layout.INTEGER:
+        return of_integer(payload)
+    if kind == layout.FLOAT:
+        return of_double(float_of_bits(payload))
+    if kind == layout.BOOLEAN:
+        return finished(mixed(BOOLEAN, payload))
+    return ANY
+
+
+@kernel("void(int64, int64, int64, int64)")
+def fingerprints_of_registers(data: int, registers: int, count: int, found: int) -> None:
+    """Write the fingerprint of each of some `RegisterBlock`s, four bytes each, to `found`.
+
+    Texts are places in `data`, as `evaluate.read_paths` gives them; below zero where only the reference can say.
+    """
+    for number in range(count):
+        store_i32(found + 4 * number, of_register(registers + layout.REGISTER_BYTES * number, data))

@@ -9,9 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from body_schemas import TYPE, descriptor_set, order_body, order_schema
 from headgate.errors import ConfigError, FilterSyntaxError, StreamNotFoundError
+from headgate.evaluate import Filter
 from headgate.log import BloomMatcher, ChunkType, Damage, Stream, StreamArguments, stream_folder, verify_stream
 from headgate.message import Message
+from headgate.scan import OffsetRange, ScanRequest, count_matches
 from headgate.spark import copy_stream
 
 from ..log_streams import read_messages
@@ -157,3 +160,59 @@ def test_bytes_that_are_no_message_are_copied_without_a_filter(spark: SparkSessi
     write_stream(root, "mixed", messages)
     copy_stream(spark, {"root": str(root), "stream": "mixed"}, target(root, "out"))
     assert bodies(root, "out") == messages
+
+
+def test_copies_of_bodies_of_a_declared_schema_keep_it_and_are_filtered_by_it(spark: SparkSession, root: Path) -> None:
+    schema = order_schema().text
+    bodies = [order_body(total=n, state="PAID" if n % 2 else "NEW") for n in range(20)]
+    write_stream(root, "shop", list(map(encoded, bodies)), arguments=StreamArguments(body_schema=schema))
+    paid = target(root, "paid", filter="body.state = 'PAID'")
+    copy_stream(
+        spark, {"root": str(root), "stream": "shop", "filter": "body.total > 14"}, [target(root, "large"), paid]
+    )
+    assert [body for _, body in read_messages(Stream.open(stream_folder(root, "large")))] == list(
+        map(encoded, bodies[15:])
+    )
+    copied = Stream.open(stream_folder(root, "paid"))
+    assert copied.body_schema == schema
+    request = ScanRequest(filter=Filter.parse("body.total < 18"))
+    assert count_matches(copied, request, OffsetRange(0, 20)).matches == 2
+
+
+def encoded(body: bytes) -> bytes:
+    return Message(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("streams", "options", "named"),
+    [
+        ("shop,plain", {}, "bodies of different schemas.*or make 'out' first"),
+        ("shop", {"filter_source": "body.id"}, "filter source leads into JSON bodies"),
+        ("shop", {"body_schema": "missing.desc#shop.Order"}, "option body_schema: missing.desc: cannot be read"),
+        ("shop", {"stream": "plain", "body_schema": "FILE"}, "option body_schema: .*without a schema"),
+        ("shop", {"server": "127.0.0.1:1", "body_schema": "FILE"}, "stream create --server"),
+    ],
+)
+def test_a_copy_whose_target_could_not_decode_its_bodies_is_refused(
+    spark: SparkSession, root: Path, tmp_path: Path, streams: str, options: dict[str, str], named: str
+) -> None:
+    file = tmp_path / "orders.desc"
+    file.write_bytes(descriptor_set())
+    options = {name: value.replace("FILE", f"{file}#{TYPE}") for name, value in options.items()}
+    write_stream(root, "shop", [], arguments=StreamArguments(body_schema=order_schema().text))
+    write_stream(root, "plain", [])
+    place = {} if "server" in options else {"root": str(root)}
+    with pytest.raises(ConfigError, match=named):
+        copy_stream(spark, {"root": str(root), "stream": streams}, {**place, "stream": "out", **options})
+    assert not stream_folder(root, "out").exists()
+
+
+def test_a_write_declares_the_schema_that_its_option_names(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "orders.desc"
+    file.write_bytes(descriptor_set())
+    frame = spark.createDataFrame([(bytearray(order_body(total=n)),) for n in (1, 200)], "body binary")
+    options = target(root, "out", body_schema=f"{file}#{TYPE}")
+    for _ in range(2):
+        frame.write.format("headgate").mode("append").options(**options).save()
+    source = {"root": str(root), "stream": "out", "filter": "body.total > 100"}
+    assert spark.read.format("headgate").options(**source).load().count() == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from body_schemas import descriptor_set
 from headgate.errors import ConfigError, FilterError, FilterSyntaxError
 from headgate.log import OffsetSpecification
 from headgate.message.arrow import SparkType
@@ -220,8 +221,14 @@ def declared(sections: Mapping[str, tuple[Option[object], ...]]) -> list[Option[
     ids=lambda value: value.name if isinstance(value, Option) else value.__name__,
 )
 def test_the_example_of_each_option_is_taken_and_its_default_is_what_holds_without_it(
-    options: type[SourceOptions | SinkOptions], option: Option[object]
+    options: type[SourceOptions | SinkOptions],
+    option: Option[object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if option.name == "body_schema":
+        (tmp_path / "orders.desc").write_bytes(descriptor_set())
+        monkeypatch.chdir(tmp_path)
     place = {} if option.name in ("stream", "path", "topic", "subscription") else {"stream": "events"}
     without = {**place, **NEEDED.get(option.name, {})}
     taken = options.parse({**without, option.name: option.example})

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo
 
+from body_schemas import order_body, order_schema
 from headgate.errors import ConfigError, CorruptChunkError, RuleNotFoundError
 from headgate.log import Stream, StreamArguments, Writer, list_streams
 from headgate.log.format import Compression
@@ -216,3 +217,18 @@ def test_spark_reads_and_copies_a_subscription(spark: SparkSession, root: Path) 
     copy_stream(spark, options(root), {"root": str(root), "stream": "out"})
     (out,) = [stream for stream in list_streams(root) if stream.name == "out"]
     assert [data for _, data in read_messages(out)] == [row[2] for row in expected]
+
+
+@pytest.mark.parametrize("decided", [0, 60, 100])
+def test_filters_and_rules_over_a_subscription_decode_bodies_of_a_declared_schema(tmp_path: Path, decided: int) -> None:
+    arguments = StreamArguments(body_schema=order_schema().text)
+    stream = create_topic(tmp_path, NAME, now_ms=0, arguments=arguments)
+    with Writer.open(stream, now_ms=0) as writer:
+        rule = Rule("paid", "body.state = 'PAID'", "SET region = 'APJ'", dialect="amqp")
+        TopicEditor(writer).create_subscription(Subscription("red", (rule,)), now_ms=0)
+        bodies = [order_body(total=n, state="PAID" if n % 2 else "NEW") for n in range(100)]
+        writer.append([(Message(body).encode(), None) for body in bodies], now_ms=NOW_MS)
+    with Decider.open(stream, now_ms=0) as decider:
+        decider.step(decided, now_ms=0)
+    found = read(tmp_path, filter="body.total > 90 AND region = 'APJ'")
+    assert [offset for offset, _, _ in found] == [91, 93, 95, 97, 99]

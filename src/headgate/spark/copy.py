@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import ConfigError
 from headgate.evaluate import Filter
+from headgate.log import find_stream
 from headgate.message import FieldReference
+from headgate.message.body_schema import check_filter_source
 from headgate.scan import ScanBatch
 from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, parse_filter
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
@@ -57,8 +59,7 @@ def copy_stream(
     reading = SourceOptions.parse(source)
     if checkpoint is None:
         refuse_streaming_options(reading)
-    find_streams(reading)
-    prepared = Copy(_prepare(targets))
+    prepared = Copy(_prepare(targets, frozenset(stream.body_schema for stream in find_streams(reading).values())))
     with only_run(checkpoint):
         return run_transfer(
             spark, source, prepared, format_name=NAME, content=targets, checkpoint=checkpoint, retries=retries
@@ -76,11 +77,15 @@ class HeadgateCopy(TransferSource):
     def transfer(self, content: object) -> Copy:
         """The copy to the targets whose options `content` lists."""
         assert isinstance(content, list)
-        return Copy(_prepare(content))
+        # `copy_stream` made those that were missing.
+        return Copy(_prepare(content, frozenset()))
 
 
-def _prepare(targets: Sequence[Mapping[str, str]]) -> tuple[CopyTarget, ...]:
-    """The targets, created where missing; none is created if any of the options is wrong."""
+def _prepare(targets: Sequence[Mapping[str, str]], schemas: frozenset[str | None]) -> tuple[CopyTarget, ...]:
+    """The targets, created where missing; none is created if any of the options is wrong.
+
+    `schemas` are those of the bodies in the streams that are copied. A new target has the same one.
+    """
     checked = [_checked(options) for options in targets]
     if not checked:
         raise ConfigError("headgate copy: no target is given")
@@ -88,9 +93,19 @@ def _prepare(targets: Sequence[Mapping[str, str]]) -> tuple[CopyTarget, ...]:
         raise ConfigError("headgate copy: two targets are the same stream; give one, with a filter that joins theirs")
     if len({options.root for options, _ in checked}) > 1:
         raise ConfigError("headgate copy: all targets of one copy must lie under the same root")
+    schema = next(iter(schemas), None)
+    for options, _ in checked:
+        is_new = find_stream(options.stream, options.root) is None
+        if len(schemas) > 1 and is_new and options.body_schema is None:
+            raise ConfigError(
+                "headgate copy: the streams that are copied have bodies of different schemas, and a stream has one. "
+                f"Copy them one by one, or make {options.stream!r} first"
+            )
+        if is_new:
+            check_filter_source(options.filter_source, options.body_schema or schema)
     prepared = []
     for options, kept in checked:
-        target = open_target(options)
+        target = open_target(options, body_schema=schema)
         prepared.append(
             CopyTarget(target, target_field(option=options.filter_value, declared=target.filter_source), kept)
         )

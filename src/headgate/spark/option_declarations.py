@@ -473,6 +473,14 @@ DECLARED_COLUMNS = Option(
     "region string, price double, p.subject",
     otherwise="none are declared",
 )
+BODY_SCHEMA = Option(
+    "body_schema",
+    Values("`FILE.avsc`, `FILE.desc#package.Message`, or a folder of such files under the ids of a registry", str),
+    "The schema of the stream's [bodies in Avro or Protobuf](../languages/amqp.md#bodies-in-avro-and-protobuf), read "
+    "on the driver's side. The stream keeps its content.",
+    "orders.desc#shop.Order",
+    otherwise="in a copy or route, the schema of the stream that is read; else bodies are JSON, if anything",
+)
 
 COMPRESSION = Option(
     "compression",
@@ -499,6 +507,7 @@ SINK_OPTIONS: Mapping[str, tuple[Option[object], ...]] = {
         MAX_AGE,
         FILTER_SOURCE,
         DECLARED_COLUMNS,
+        BODY_SCHEMA,
     ),
 }
 """All options of a sink, by subject."""

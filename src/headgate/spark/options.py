@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headgate.client import ServerAddress
+from headgate.errors import ConfigError
 from headgate.evaluate import Filter
 from headgate.log import OffsetSpecification, absolute_root
 from headgate.message.arrow import DeclaredColumn, DeclaredProperty
@@ -146,6 +147,8 @@ class SinkOptions:
     max_age_ms: int | None
     filter_source: str | None
     columns: str | None
+    body_schema: str | None
+    """The text of the schema."""
     counters: str | None
 
     @property
@@ -174,6 +177,7 @@ class SinkOptions:
             max_age_ms=reader.given(declared.MAX_AGE),
             filter_source=reader.given(declared.FILTER_SOURCE),
             columns=reader.given(declared.DECLARED_COLUMNS),
+            body_schema=_body_schema(reader),
             counters=reader.given(declared.COUNTERS),
         )
         if reader.has(declared.STAGING) and server is None:
@@ -184,6 +188,12 @@ class SinkOptions:
             )
         if server is not None and parsed.is_compressed and parsed.filter_value and not parsed.filter_source:
             raise reader.conflict(declared.COMPRESSION, declared.FILTER_VALUE, declared.NO_VALUES_COMPRESSED)
+        if server is not None and parsed.body_schema is not None:
+            raise reader.conflict(
+                declared.BODY_SCHEMA,
+                declared.SERVER,
+                "make the stream first, with headgate stream create --server … --body-schema FILE",
+            )
         if reader.has(declared.BATCH_ID) and parsed.write_id is None:
             raise reader.conflict(
                 declared.BATCH_ID, declared.WRITE_ID, "a batch_id numbers the writes of one write_id; give both"
@@ -193,6 +203,19 @@ class SinkOptions:
                 declared.FILTER_VALUE, declared.FILTER_SOURCE, "a stream that declares its source is filled from that"
             )
         return parsed
+
+
+def _body_schema(reader: OptionReader) -> str | None:
+    given = reader.given(declared.BODY_SCHEMA)
+    if given is None:
+        return None
+    # Imported here: not many writes declare a schema.
+    from headgate.message.body_schema import read_body_schema
+
+    try:
+        return read_body_schema(given).text
+    except ConfigError as error:
+        raise ConfigError(f"headgate sink option {declared.BODY_SCHEMA.name}: {error}") from error
 
 
 def parse_filter(options: Mapping[str, str], *, subject: str) -> Filter | None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -204,10 +205,12 @@ def _route_of(content: Mapping[str, object]) -> RouteJob:
     for name, options in checked.items():
         by_stream.setdefault(options.stream, []).append(name)
     made = []
+    schema = Stream.open(stream_folder(str(content["root"]), str(content["topic"]))).body_schema
     # Without a flush threads would only take the interpreter from each other, at each of some thirty system calls.
     threads = _FLUSHING_THREADS if any(options.durability == "disk" for options in checked.values()) else 1
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        targets = list(pool.map(open_target, [checked[names[0]] for names in by_stream.values()]))
+        first = [checked[names[0]] for names in by_stream.values()]
+        targets = list(pool.map(partial(open_target, body_schema=schema), first))
     for names, target in zip(by_stream.values(), targets, strict=True):
         said = [checked[name].filter_value for name in names if checked[name].filter_value is not None]
         made.append(

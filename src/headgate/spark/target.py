@@ -29,6 +29,7 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.format import Compression
+from headgate.message.body_schema import check_filter_source
 from headgate.spark.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -101,15 +102,16 @@ def warn_without_value(root: Path, stream: str, *, query: str, count: int) -> No
     )
 
 
-def open_target(options: SinkOptions) -> Target:
+def open_target(options: SinkOptions, *, body_schema: str | None = None) -> Target:
     """The stream of the options, created if it is missing.
 
+    `body_schema` is that of the messages that are copied into it: a new stream has it unless the options give another.
     Raises ConfigError if an option contradicts the existing stream, StreamReadOnlyError for a foreign one.
     """
     # Not `resolve_stream`, whose error compares the name with all others: with a thousand new streams, a second or two.
     stream = find_stream(options.stream, options.root)
     if stream is None:
-        stream = _create(options)
+        stream = _create(options, options.body_schema or body_schema)
     else:
         _check_same(stream, options)
     if stream.settings is None:
@@ -131,7 +133,11 @@ def open_target(options: SinkOptions) -> Target:
     )
 
 
-def _create(options: SinkOptions) -> Stream:
+def _create(options: SinkOptions, body_schema: str | None) -> Stream:
+    try:
+        check_filter_source(options.filter_source, body_schema)
+    except ConfigError as error:
+        raise ConfigError(f"headgate sink option filter_source: {error}") from error
     name = options.stream
     folder = Path(name) if os.sep in name else stream_folder(options.root, name)
     given: dict[str, Any] = {
@@ -139,6 +145,7 @@ def _create(options: SinkOptions) -> Stream:
         "max_segment_size_bytes": options.max_segment_size_bytes,
         "max_length_bytes": options.max_length_bytes,
         "max_age_ms": options.max_age_ms,
+        "body_schema": body_schema,
     }
     try:
         made = Stream.create(
@@ -177,6 +184,12 @@ def _check_same(stream: Stream, options: SinkOptions) -> None:
                 f"headgate sink option {option}: found {wanted!r}, but stream {stream.name!r} is there already with "
                 f"{found!r}; leave the option out, or write to another stream"
             )
+    if options.body_schema is not None and options.body_schema != stream.body_schema:
+        raise ConfigError(
+            f"headgate sink option body_schema: stream {stream.name!r} is there already, "
+            f"{'with another schema' if stream.body_schema else 'without a schema'}; leave the option out, or write to "
+            "another stream"
+        )
     if options.columns is not None:
         _check_columns(stream, options.columns)
 

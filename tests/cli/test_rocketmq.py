@@ -108,7 +108,12 @@ def test_dead_letters_of_a_group_are_tried_resubmitted_and_deleted(given_up: Run
     assert letters("peek", "billing").out == ""
     (topic,) = [row for row in given_up("rocketmq", "topic", "ls", "--json").json if row["name"] == "payments"]
     assert topic["messages"] == 4
-    assert letters("peek", "nobody").out == ""
+    for words in (("peek",), ("purge",), ("resubmit",), ("resubmit", "--dry-run")):
+        unknown = letters(words[0], "biling", *words[1:])
+        assert (unknown.status, unknown.out) == (1, "")
+        assert "biling: no such consumer group; did you mean 'billing'?" in unknown.err
+    given_up("rocketmq", "group", "rm", "billing")
+    assert (letters("peek", "billing").status, letters("peek", "billing").err) == (0, "")
 
 
 @pytest.mark.parametrize(

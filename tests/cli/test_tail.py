@@ -72,6 +72,17 @@ def test_tail_counts_what_the_stages_skipped(orders: Run) -> None:
     assert (counters["messages_evaluated"], counters["messages_matched"]) == (10, 2)
 
 
+def test_lines_of_json_hold_control_characters_as_escapes(orders: Run) -> None:
+    text = "a\x85b\x9b2J\x7f\u2028\u202e\U000e0001 é 日本 😀\\"
+    line = json.dumps({"subject": text, "application_properties": {text: text}, "body": text})
+    assert orders("publish", "orders", stdin=line + "\n").status == 0
+    found = orders("tail", "orders", "--from", "last", "-n", "1", "--json", "--filter", "p.subject LIKE 'a%'")
+    assert found.out.removesuffix("\n").isprintable()
+    assert r"a\u0085b\u009b2J\u007f\u2028\u202e\udb40\udc01 é 日本 😀\\" in found.out
+    (shown,) = found.json
+    assert (shown["properties"]["subject"], shown["application_properties"]) == (text, {text: text})
+
+
 def test_tail_writes_one_line_per_message_without_control_characters(orders: Run) -> None:
     orders("publish", "orders", stdin='{"subject": "a\\tb\\u001b[31m", "body": "x\\ny"}')
     line = orders("tail", "orders", "--from", "30").out

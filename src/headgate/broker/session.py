@@ -443,6 +443,7 @@ class Session:
 
     def group_resubmitter(self, group: str, request: Resubmission) -> Resubmitter:
         """The same for the dead letters of a consumer group; without a target they go back to their queues."""
+        self.group_dead_letters(group)  # an unknown group is refused now
         dead_letters = self._parts.consumer_groups.views.dead_letters
         origin = DeadLetterOrigin(lambda: dead_letters(group), lambda: self.check_reads(group), self.check_writes)
         if request.to is not None and request.to.startswith(dead_letters_of("")):
@@ -488,9 +489,16 @@ class Session:
         return job
 
     def group_dead_letters(self, group: str) -> GroupDeadLetters | None:
-        """The dead letters of a consumer group; None where it never had any. Raises AccessRefusedError, LogError."""
+        """The dead letters of a consumer group; None where it never had any. Those of a removed group stay.
+
+        Raises AccessRefusedError, ResourceNotFoundError, LogError.
+        """
         self.check_reads(group)
-        return self._parts.consumer_groups.views.dead_letters(group)
+        groups = self._parts.consumer_groups
+        letters = groups.views.dead_letters(group)
+        if letters is None and groups.find(group) is None:
+            raise ResourceNotFoundError("no such consumer group", subject=group)
+        return letters
 
     def delete_dead_letters_of_group(
         self, group: str, copies: Sequence[int] | None, then: Callable[[int | HeadgateError], None]

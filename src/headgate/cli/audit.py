@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from headgate.cli.options import AsJson
-from headgate.cli.output import write_rows
+from headgate.cli.output import json_cell, write_rows
 from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.cli.units import duration_ms
 from headgate.clock import now_ms, shown_time
@@ -39,7 +39,7 @@ def audit(
             {
                 "time": shown_time(row["timestamp_ms"]),
                 **{name: row[name] for name in ("user", "protocol", "connection", "action", "subject", "outcome")},
-                "detail": msgspec.json.encode(row["detail"]).decode(),
+                "detail": json_cell(row["detail"]),
             }
             for row in rows
         ]

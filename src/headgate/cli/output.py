@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from headgate.cli.units import counted, shown_count
-from headgate.visible import visible
+from headgate.visible import visible, visible_json
 
 
 def write_json(value: object) -> None:
-    """One value as one line of JSON."""
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=_jsonable).decode() + "\n")
+    """One value as one line of JSON, of visible characters."""
+    sys.stdout.write(visible_json(msgspec.json.encode(value, enc_hook=_jsonable).decode()) + "\n")
 
 
 def _jsonable(value: Any) -> object:
@@ -29,8 +29,8 @@ def _jsonable(value: Any) -> object:
 
 
 def json_cell(value: object) -> str:
-    """A value on one line, for a table; nothing where there is none."""
-    return "" if value is None else msgspec.json.encode(value).decode()
+    """A value as JSON for a table, of visible characters; nothing where there is none."""
+    return "" if value is None else visible_json(msgspec.json.encode(value).decode())
 
 
 def write_line(text: str = "") -> None:

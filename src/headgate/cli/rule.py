@@ -208,7 +208,7 @@ def show(
         return 0
     facts = _facts(found[0])
     if "parameters" in found[0]:
-        facts["parameters"] = msgspec.json.encode(found[0]["parameters"]).decode()
+        facts["parameters"] = json_cell(found[0]["parameters"])
     write_facts(facts)
     return 0
 

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from headgate.cli.options import AsJson, Master, Start, Until, naming_option, places_of
-from headgate.cli.output import write_json, write_line, write_note, write_table
+from headgate.cli.output import json_cell, write_json, write_line, write_note, write_table
 from headgate.cli.units import counted, shown_count, shown_share
 from headgate.clock import now_ms, shown_time
 from headgate.errors import ConfigError, DataError, StreamNotFoundError
@@ -339,8 +339,7 @@ def _write_rows_of_samples(rows: list[tuple[object, ...]]) -> None:
 
 
 def _sample_cells(sample: Sample) -> tuple[object, ...]:
-    message = msgspec.json.encode(sample.message).decode()
-    return sample.offset, shown_time(sample.timestamp_ms), sample.note, message
+    return sample.offset, shown_time(sample.timestamp_ms), sample.note, json_cell(sample.message)
 
 
 def _or_dash(count: int | None) -> object:

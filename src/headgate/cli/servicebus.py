@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from headgate.cli.options import LockTimeout
-from headgate.cli.output import write_line, write_note
+from headgate.cli.output import json_cell, write_line, write_note
 from headgate.cli.remote import DEFAULT_LOCATION, Location
 from headgate.errors import ConfigError
 
@@ -55,5 +55,5 @@ def export(*, lock_timeout: LockTimeout = 5.0, location: Location = DEFAULT_LOCA
 
     with location.topics(lock_timeout_s=lock_timeout) as topics:
         declared = [EntityDeclaration.of(row) for row in topics.entities()]
-    write_line(msgspec.json.format(msgspec.json.encode(to_emulator(declared)), indent=2).decode())
+    write_line(msgspec.json.format(json_cell(to_emulator(declared)), indent=2))
     return 0

@@ -156,7 +156,7 @@ def test_dead_letters_of_a_group_go_back_to_their_queue(running: RunningServer) 
     assert ask(running, "GET", "/api/rocketmq/groups")[1][0]["dead_letters"] == 0
     (topic,) = [row for row in ask(running, "GET", "/api/rocketmq/topics")[1] if row["name"] == "payments"]
     assert topic["messages"] == 5
-    assert ask(running, "GET", "/api/rocketmq/groups/none/dead-letters/messages") == (200, [])
+    assert ask(running, "GET", "/api/rocketmq/groups/biling/dead-letters/messages")[0] == 404
 
 
 def give_up(running: RunningServer, count: int) -> None:

@@ -41,6 +41,8 @@ def _assert_as_the_reference(messages: list[bytes]) -> None:
         (starts, lengths), (places, sizes) = locate_values(batch, field), locate_bytes(batch, field)
         assert np.array_equal(lengths, sizes)
         assert np.array_equal(starts[lengths >= 0], places[lengths >= 0])
+        # Also where there is no value: a writer checks that all places lie in the buffer.
+        assert np.all((starts >= 0) & (starts <= len(batch.data)))
 
 
 def _assert_is(scalar: JsonScalar, kind: int, payload: int, text: bytes) -> None:

@@ -34,7 +34,9 @@ def locate_values(batch: EncodedMessages, field: FieldReference) -> tuple[NDArra
     if found is None:
         return locate_bytes(batch, field)
     kinds, starts, lengths = np.ascontiguousarray(found[:, 0].T)
-    lengths[(kinds != layout.BYTES) | (starts < 0)] = -1
+    has_none = (kinds != layout.BYTES) | (starts < 0)
+    # A payload of another kind is no place.
+    starts[has_none], lengths[has_none] = 0, -1
     open_rows = np.flatnonzero(kinds == layout.OPEN)
     if len(open_rows):
         starts[open_rows], lengths[open_rows] = locate_bytes(batch.take(open_rows), field)

@@ -307,6 +307,23 @@ def test_conditions_on_bodies_behind_a_key_see_the_body_of_their_message() -> No
     assert shared(filters, set(), 1).match(EncodedMessages.of(messages), now_ms=NOW_MS).rows.size > 20
 
 
+@pytest.mark.parametrize(("columns", "predicates"), [(8, 256), (1, 5)])
+def test_conditions_that_filters_behind_keys_share_are_decided_as_alone(columns: int, predicates: int) -> None:
+    texts = [
+        f"s = 'k{number % 10}' AND {'NOT' if number % 3 else ''} n > {number % 70} AND m <> '{number % 4}' AND t = TRUE"
+        for number in range(280)
+    ]
+    filters = [Filter.parse(text, "servicebus") for text in texts]
+    numbers = (0, 35, 69.5, float("inf"), -float("inf"), float("nan"), "35", True)
+    messages = [
+        event(s=f"k{which % 10}", n=number, m=f"{which % 5}", t=which % 7 > 0)
+        for which, number in enumerate(numbers * 5)
+    ]
+    messages += [event(s="k0", t=True), event(s="k1", n=5, m=5, t=True)]
+    with mock.patch.object(plan, "_MOST_COLUMNS", columns), mock.patch.object(plan, "_MOST_CLASSED", predicates):
+        assert_as_alone(filters, messages, set(), 1)
+
+
 class Changes(RuleBasedStateMachine):
     """Adding and removing filters, against a dictionary of them."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headgate.evaluate import layout
@@ -87,11 +87,32 @@ class Access:
 
 @dataclass(slots=True, frozen=True)
 class RangeAccess:
-    """A filter is true only for messages with a number from `low` to `high`, as the nearest doubles, in a field."""
+    """A filter is true only for messages with a number from `low` to `high` in a field, because of some conjuncts."""
 
     field: int
     low: float
     high: float
+    low_excluded: bool
+    high_excluded: bool
+    whole: frozenset[int]
+    """The places of the conjuncts that such a number makes true; others have bounds that are no doubles."""
+
+
+@dataclass(slots=True)
+class _Range:
+    """Numbers within bounds: the greatest lower one and whether it is excluded, the least upper one and whether it is
+    included; and the places of the bounds that are exact."""
+
+    low: tuple[float, bool] = (-math.inf, False)
+    high: tuple[float, bool] = (math.inf, True)
+    whole: list[int] = field(default_factory=list)
+
+    def narrow(self, operator: t.CompareOperator, value: float) -> None:
+        match operator:
+            case t.CompareOperator.LESS | t.CompareOperator.LESS_OR_EQUAL:
+                self.high = min(self.high, (value, operator is t.CompareOperator.LESS_OR_EQUAL))
+            case _:
+                self.low = max(self.low, (value, operator is t.CompareOperator.GREATER))
 
 
 class Accesses:
@@ -122,25 +143,25 @@ class Accesses:
 
     def range_of(self, node: Normal) -> RangeAccess | None:
         """The access of a filter by bounds of a field, from below and from above; of several the first."""
-        found: dict[int, list[float]] = {}
-        for part in conjuncts(node):
+        found: dict[int, _Range] = {}
+        for place, part in enumerate(conjuncts(node)):
             if not isinstance(part, Literal) or part.negated or not isinstance(part.predicate, t.Compare):
                 continue
             bound = _bound(part.predicate)
             equality = self._equalities.get(id(part.predicate.rules))
             if bound is None or equality is None or not equality.numbers_below:
                 continue
-            field, operator, value = bound
+            field, operator, value, exact = bound
             number = -1 if id(field.rules) not in self._equalities else self._number(field.reference)
             if number >= 0:
-                limits = found.setdefault(number, [-math.inf, math.inf])
-                if operator in (t.CompareOperator.LESS, t.CompareOperator.LESS_OR_EQUAL):
-                    limits[1] = min(limits[1], value)
-                else:
-                    limits[0] = max(limits[0], value)
-        for number, (low, high) in found.items():
+                bounded = found.setdefault(number, _Range())
+                bounded.narrow(operator, value)
+                if exact and abs(value) < equality.numbers_below:
+                    bounded.whole.append(place)
+        for number, bounded in found.items():
+            (low, low_excluded), (high, high_included) = bounded.low, bounded.high
             if -math.inf < low <= high < math.inf:
-                return RangeAccess(number, low, high)
+                return RangeAccess(number, low, high, low_excluded, not high_included, frozenset(bounded.whole))
         return None
 
     def _text_keys(self, predicate: t.Like | t.TextTest) -> list[tuple[Key, bool]]:
@@ -246,8 +267,8 @@ _PLACES = {
 }
 
 
-def _bound(node: t.Compare) -> tuple[t.Field, t.CompareOperator, float] | None:
-    """Field, order and the nearest double of a comparison by order with a number."""
+def _bound(node: t.Compare) -> tuple[t.Field, t.CompareOperator, float, bool] | None:
+    """Field and operator of a comparison by order with a number, and the number (True) or the next double outside."""
     match node:
         case t.Compare(left=t.Field() as field, right=t.Constant(value=value), operator=operator):
             pass
@@ -258,9 +279,14 @@ def _bound(node: t.Compare) -> tuple[t.Field, t.CompareOperator, float] | None:
     if operator.is_equality or isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return field, operator, float(value)
+        nearest = float(value)
     except OverflowError:
         return None
+    if operator in (t.CompareOperator.LESS, t.CompareOperator.LESS_OR_EQUAL):
+        outside = math.nextafter(nearest, math.inf) if nearest < value else nearest
+    else:
+        outside = math.nextafter(nearest, -math.inf) if nearest > value else nearest
+    return field, operator, outside, nearest == value
 
 
 def key_of_value(value: Value, equality: EqualityRules) -> tuple[int, int | bytes] | None:

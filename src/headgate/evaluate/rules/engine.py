@@ -171,8 +171,7 @@ class _Run:
         self._text = memory.address(plan.text)
         self._head = np.zeros(layout.HEAD_WORDS, dtype=np.int64)
         self._out = np.empty(_FEW_PAIRS, dtype=np.int64)
-        columns = np.array([self._column(column) for column in plan.columns], dtype=np.int64)
-        self._set(layout.COLUMNS, memory.address(columns.reshape(-1)))
+        self._set(layout.COLUMNS, self._columns(plan.columns))
         self._set(layout.COLUMN_COUNT, len(plan.columns))
         self._set(layout.LOOSE, memory.address(plan.loose))
         self._set(layout.LOOSE_COUNT, len(plan.loose))
@@ -205,7 +204,10 @@ class _Run:
             (layout.PROBES, memory.address(index.probes)),
             (layout.BOUNDS, memory.address(index.bounds)),
             (layout.KEYS, memory.address(index.keys)),
-            (layout.CANDIDATES, memory.address(index.candidates)),
+            (layout.CONDITIONS, memory.address(index.conditions)),
+            (layout.CLASSES, self._columns(index.columns)),
+            (layout.CLASS_COUNT, len(index.columns)),
+            (layout.CLASS_ROWS, memory.words(layout.GATHERED * len(index.columns))),
             (layout.BUCKETS, memory.words(buckets)),
             (layout.BUCKET_MASK, buckets - 1),
             (layout.PRESENT, memory.words(bits // 64 + 1)),
@@ -223,6 +225,11 @@ class _Run:
         assert index_kernel is not None
         positions = memory.address(index.positions)
         index_kernel.fill_index(address_of(self._head), positions, len(index.positions))
+
+    def _columns(self, columns: Sequence[ColumnPlan]) -> int:
+        """The address of some columns."""
+        words = np.array([self._column(column) for column in columns], dtype=np.int64)
+        return self._memory.address(words.reshape(-1))
 
     def _column(self, column: ColumnPlan) -> Words:
         """The words of a column with addresses and with memory for classes."""

@@ -92,7 +92,11 @@ def _begin_block(head: int) -> None:
             layout.TRIPLE_BYTES,
         )
         at += layout.LOOSE_PREDICATE_BYTES
+    classes = load_i64(head + layout.CLASSES)
+    for number in range(load_i64(head + layout.CLASS_COUNT)):
+        make_room(classes + number * (8 * layout.COLUMN_WORDS))
     store_i64(head + layout.FOUND_COUNT, 0)
+    store_i64(head + layout.KEPT, -1)
 
 
 @helper

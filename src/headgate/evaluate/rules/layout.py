@@ -80,19 +80,23 @@ BUCKET_MASK = 224
 KEYS = 232
 PROBES = 240  # address: what to look up of a text
 BOUNDS = 248  # address: bounds of ranges, doubles
-CANDIDATES = 256
+CONDITIONS = 256
 PRESENT = 264  # address: a bit for each hash that a key has
 PRESENT_MASK = 272
 FOUND = 280  # address: `FoundBlock`s of the messages since the last look-up
 FOUND_COUNT = 288
 SLOTS = 296  # address: the slots of those messages
 SLOT_BYTES = 304
-IN_SLOTS = 312  # the number in the run of the message whose slots the registers hold, -1 if unknown
+IN_SLOTS = 312  # the number in the block of the message whose slots the registers hold, -1 if unknown
 WINDOWS_SEEN = 320  # address: for each key that is a window the message that had it last
 VERDICTS = 328  # address: for each predicate of several candidates its last message and verdict
 RUN_MESSAGES = 336  # messages of earlier calls: a message has a number that no other message of the run has
 BODY_TEXTS = 344  # address: room for texts of bodies without their escapes, for each of those messages
-HEAD_WORDS = 44
+CLASSES = 352  # address of the columns of checks
+CLASS_COUNT = 360
+CLASS_ROWS = 368  # address: for each of those messages its class row in each of these columns
+KEPT = 376  # the number in the block of the last message that was kept for a look-up, -1 if none was
+HEAD_WORDS = 48
 
 # States of a message.
 DECIDED = 0
@@ -207,7 +211,7 @@ LEVEL_SHIFT = 40
 WINDOW_LENGTHS = (8, 6, 4, 3, 2, 1)
 
 # A key: its label, then the number, or the text in whole words; for a window its number among the windows; then the
-# positions of candidates in words. Behind a range each is preceded by its first and last place.
+# candidates. Behind a range each is preceded by its first and last place.
 # The label is kind | field << KEY_FIELD_SHIFT | length << KEY_LENGTH_SHIFT; the number of candidates is above it.
 KEY_FIELD_SHIFT = 6
 KEY_LENGTH_SHIFT = 18
@@ -215,9 +219,16 @@ KEY_COUNT_SHIFT = 40
 LONGEST_KEY = (1 << (KEY_COUNT_SHIFT - KEY_LENGTH_SHIFT)) - 1
 LAST_PLACE_SHIFT = 32
 
-# A candidate: number of the filter, number of its checks << CHECKS_SHIFT, the checks. A check is a predicate that must
-# be true, or false if negated: flags, 1 + its place among the remembered verdicts (0: not remembered), its code.
-CHECKS_SHIFT = 32
+# A candidate: number of the filter, and position of its conditions in words << CONDITIONS_SHIFT.
+# Conditions: the number of checks that are read, that of those that are asked << ASKED_SHIFT, the checks in this order.
+# A check that is read is a bit of a class row that must be set; if another bit is, something is undecided there.
+# A check that is asked is a predicate that must be true, or false if negated: flags, 1 + its place among the remembered
+# verdicts (0: not remembered), its code.
+CONDITIONS_SHIFT = 32
+ASKED_SHIFT = 32
+READ_BITS = 20
+READ_OTHER_SHIFT = 20
+READ_COLUMN_SHIFT = 40
 CHECK_NEGATED = 1
 CHECK_PLACE_SHIFT = 1
 CHECK_ENTRY_SHIFT = 32

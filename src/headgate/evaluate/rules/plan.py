@@ -34,6 +34,7 @@ from headgate.evaluate.rules.parts import Member
 from headgate.evaluate.rules.predicates import (
     Column,
     Predicates,
+    field_of_classes,
     float_bounds,
     in_columns,
     integer_bounds,
@@ -73,7 +74,8 @@ class ColumnPlan:
 
 @dataclass(slots=True, frozen=True)
 class IndexPlan:
-    """The indexed fields, what to look up of their texts, the bounds of their ranges, the keys, and the candidates.
+    """The indexed fields, what to look up of their texts, the bounds of their ranges, the keys with their candidates,
+    the conditions of these, and the columns that conditions look at.
 
     `positions` says where the keys begin; `bounds` are the bits of doubles.
     """
@@ -83,7 +85,8 @@ class IndexPlan:
     bounds: Words
     keys: Words
     positions: Words
-    candidates: Words
+    conditions: Words
+    columns: Sequence[ColumnPlan]
     slot_bytes: int
     windows: int
     remembered: int
@@ -109,7 +112,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Indexed:
-    """A filter found by one of `keys`, or by its `range`, that needs all of `checks`."""
+    """A filter found by one of `keys`, or by its `range`, that needs all of `checks` as well."""
 
     number: int
     keys: Sequence[Key]
@@ -188,7 +191,8 @@ class _Planner:
         counts = Counter(access.field for access, is_one in zip(ranges, narrow, strict=True) if access and is_one)
         for (member, normal), access, is_one in zip(members, ranges, narrow, strict=True):
             if access is not None and is_one and counts[access.field] >= INDEX_FROM:
-                self.indexed.append(_Indexed(member.number, (), access, conjuncts(normal)))
+                left = [part for place, part in enumerate(conjuncts(normal)) if place not in access.whole]
+                self.indexed.append(_Indexed(member.number, (), access, left))
             else:
                 self.shared.append((member, normal))
 
@@ -217,11 +221,8 @@ class _Planner:
         for node, exact, given in _merged(shared):
             filters.append(self._filter(node, places, groups, (len(numbers), len(given), int(exact))))
             numbers += given
-        columns: list[ColumnPlan] = []
-        first = 0
-        for column in self.predicates.columns:
-            columns.append(self._column(column, first, compiled, _group(len(columns))))
-            first += len(column.predicates)
+        columns = self._columns(self.predicates, 0, compiled)
+        first = len(order) - len(self.predicates.loose)
         loose = [
             layout.LooseBlock(entry, first + place) for place, entry in enumerate(compiled.entries[first : len(order)])
         ]
@@ -234,9 +235,23 @@ class _Planner:
             _words(filters, layout.FILTER_WORDS),
             len(filters),
             _words(numbers, 1),
-            None if index is None else index.plan(self.rules, references, compiled, len(order)),
+            None if index is None else self._index(index, references, compiled, len(order)),
             np.frombuffer(bytes(self.text) + bytes(SLACK_BYTES), dtype=np.uint8),
         )
+
+    def _index(
+        self, index: _Index, references: Sequence[FieldReference], compiled: programs.Predicates, first: int
+    ) -> IndexPlan:
+        columns = self._columns(index.classed, first, compiled)
+        return index.plan(self.rules, references, compiled, columns, compiled.entries[first:])
+
+    def _columns(self, predicates: Predicates, first: int, compiled: programs.Predicates) -> list[ColumnPlan]:
+        """The columns of predicates that stand in the program from `first` on."""
+        columns: list[ColumnPlan] = []
+        for column in predicates.columns:
+            columns.append(self._column(column, first, compiled, _group(len(columns))))
+            first += len(column.predicates)
+        return columns
 
     def _text(self, text: bytes) -> int:
         position = self.texts.get(text)
@@ -298,77 +313,149 @@ class _Planner:
 _PARTS_OF_TEXTS = (layout.BEGINNING, layout.END, ANYWHERE)
 
 
+_MOST_COLUMNS = 8
+_MOST_CLASSED = 256
+"""Limits: fields whose classes are found for each message that has a key, and predicates on each of them; other
+predicates are asked when needed."""
+
+_Check: TypeAlias = tuple[int, bool]
+"""A predicate by number, and whether it must be false."""
+
+
 class _Index:
-    """The tables of the index. `predicates` are the checks of all filters, each once, `fields` those with keys."""
+    """The tables of the index. `predicates` are the checks of all filters, each once, `fields` those with keys.
+
+    Predicates that several filters ask for are `classed`, those come first: they are bits of class rows.
+    """
 
     def __init__(self, indexed: Sequence[_Indexed]) -> None:
         self.indexed = indexed
         keys = {key for each in indexed for key in each.keys}
         ranged = (each.range.field for each in indexed if each.range)
         self.fields = list(dict.fromkeys([*(field for each in indexed for field, _, _ in each.keys), *ranged]))
-        self.predicates: list[Node] = []
+        self.classed = Predicates()
         self._windows = _windows_of([key for key in keys if key[1] == ANYWHERE])
         self._numbers: dict[Hashable, int] = {}
+        self._trees: list[Node] = []
         self._uses: list[int] = []
-        self._checks = [[self._check(part) for part in each.checks] for each in indexed]
+        self._checks = [tuple(sorted({self._check(part) for part in each.checks})) for each in indexed]
+        self._read = self._classify()
+        self._asked = sorted(set(range(len(self._trees))).difference(self._read))
 
-    def _check(self, part: Normal) -> tuple[int, bool]:
-        """The number of a check's predicate, and whether it is negated."""
+    @property
+    def predicates(self) -> list[Node]:
+        """The predicates as they stand in the program."""
+        return [self._trees[number] for number in (*self._read, *self._asked)]
+
+    def _check(self, part: Normal) -> _Check:
         negated = isinstance(part, Literal) and part.negated
         tree = part.predicate if isinstance(part, Literal) else tree_of(part)
         key = identity(tree)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self.predicates)
-            self.predicates.append(tree)
+            number = self._numbers[key] = len(self._trees)
+            self._trees.append(tree)
             self._uses.append(0)
         self._uses[number] += 1
         return number, negated
 
+    def _classify(self) -> Sequence[int]:
+        """Fill `classed`; gives its predicates as they stand there."""
+        found = []
+        counts: dict[FieldReference, int] = {}
+        for number in sorted(range(len(self._trees)), key=self._uses.__getitem__, reverse=True):
+            if self._uses[number] == 1:
+                break
+            reference = field_of_classes(self._trees[number])
+            if reference is None or (reference not in counts and len(counts) == _MOST_COLUMNS):
+                continue
+            counts[reference] = counts.get(reference, 0) + 1
+            if counts[reference] <= _MOST_CLASSED:
+                found.append(number)
+                self.classed.add(Literal(self._trees[number], False))
+        return [found[place] for place in in_columns(self.classed)]
+
     def plan(
-        self, rules: Rules, references: Sequence[FieldReference], compiled: programs.Predicates, first: int
+        self,
+        rules: Rules,
+        references: Sequence[FieldReference],
+        compiled: programs.Predicates,
+        columns: Sequence[ColumnPlan],
+        entries: Sequence[int],
     ) -> IndexPlan:
-        """The tables; the predicates of this index are those from `first` on in the program."""
-        candidates, positions = self._candidates(compiled.entries[first : first + len(self.predicates)])
+        """The tables; `columns` are those of `classed`, and `entries` begins with the code of `predicates`."""
+        conditions, candidates = self._candidates(entries[len(self._read) :])
         bounds = {
             field: _bounds_of([each.range for each in self.indexed if each.range and each.range.field == field])
             for field in {each.range.field for each in self.indexed if each.range}
         }
         postings: dict[Key, list[int]] = {}
-        for each, position in zip(self.indexed, positions, strict=True):
+        for each, candidate in zip(self.indexed, candidates, strict=True):
             for key in each.keys:
-                postings.setdefault(self._windows.get(key, key), []).append(position)
+                postings.setdefault(self._windows.get(key, key), []).append(candidate)
             if each.range is not None:
                 places = bounds[each.range.field]
-                low = 2 * int(places.searchsorted(each.range.low)) + 1
-                high = 2 * int(places.searchsorted(each.range.high)) + 1
+                # Bounds have odd places, what lies between them even ones.
+                low = 2 * int(places.searchsorted(each.range.low)) + 1 + each.range.low_excluded
+                high = 2 * int(places.searchsorted(each.range.high)) + 1 - each.range.high_excluded
                 level = (low ^ high).bit_length()
                 key = (each.range.field, layout.RANGE, level << layout.LEVEL_SHIFT | low >> level)
-                postings.setdefault(key, []).extend((low | high << layout.LAST_PLACE_SHIFT, position))
+                postings.setdefault(key, []).extend((low | high << layout.LAST_PLACE_SHIFT, candidate))
         words, key_positions, windows = self._keys(postings)
-        slot_bytes = REGISTER_BYTES * compiled.slot_registers
+        slot_bytes = REGISTER_BYTES * compiled.slot_registers if self._asked else 0
         fields, probes, all_bounds = self._fields(rules, references, compiled.slots, postings, bounds)
-        remembered = sum(uses > 1 for uses in self._uses)
+        remembered = sum(self._uses[number] > 1 for number in self._asked)
         repeats = any(_may_repeat(each.keys) for each in self.indexed)
         return IndexPlan(
-            fields, probes, all_bounds, words, key_positions, candidates, slot_bytes, windows, remembered, repeats
+            fields,
+            probes,
+            all_bounds,
+            words,
+            key_positions,
+            conditions,
+            columns,
+            slot_bytes,
+            windows,
+            remembered,
+            repeats,
         )
 
     def _candidates(self, entries: Sequence[int]) -> tuple[Words, list[int]]:
-        """The words of all candidates, and where each begins. Predicates of several are remembered, and come first."""
+        """The words of all conditions, each list of them once, and the word of each candidate.
+
+        Of the checks that are asked those come first that several candidates share: they are remembered.
+        """
+        words: dict[_Check, int] = {}
+        order = iter(self._read)
+        for which, column in enumerate(self.classed.columns):
+            # What is true, false and other stands in a class row behind its flags.
+            kind_bits = 64 * -(-len(column.predicates) // 64)
+            for bit, number in enumerate(itertools.islice(order, len(column.predicates)), 64):
+                rest = which << layout.READ_COLUMN_SHIFT | (bit + 2 * kind_bits) << layout.READ_OTHER_SHIFT
+                words[number, False] = rest | bit
+                words[number, True] = rest | (bit + kind_bits)
         places = itertools.count(1)
-        words = [
-            entry << layout.CHECK_ENTRY_SHIFT | (next(places) if uses > 1 else 0) << layout.CHECK_PLACE_SHIFT
-            for entry, uses in zip(entries, self._uses, strict=True)
-        ]
-        candidates: list[int] = []
-        positions = []
+        for number, entry in zip(self._asked, entries, strict=False):
+            place = next(places) if self._uses[number] > 1 else 0
+            word = entry << layout.CHECK_ENTRY_SHIFT | place << layout.CHECK_PLACE_SHIFT
+            words[number, False] = word
+            words[number, True] = word | layout.CHECK_NEGATED
+        read = frozenset(self._read)
+        conditions = [0]
+        positions: dict[tuple[_Check, ...], int] = {(): 0}
+        candidates = []
         for each, checks in zip(self.indexed, self._checks, strict=True):
-            positions.append(len(candidates))
-            candidates.append(each.number | len(checks) << layout.CHECKS_SHIFT)
-            checks.sort(key=lambda check: -self._uses[check[0]])
-            candidates += (words[number] | negated * layout.CHECK_NEGATED for number, negated in checks)
-        return _words(candidates, 1), positions
+            position = positions.get(checks)
+            if position is None:
+                position = positions[checks] = len(conditions)
+                first = [check for check in checks if check[0] in read]
+                then = sorted(
+                    (check for check in checks if check[0] not in read), key=lambda check: -self._uses[check[0]]
+                )
+                conditions.append(len(first) | len(then) << layout.ASKED_SHIFT)
+                conditions += (words[check] for check in (*first, *then))
+            candidates.append(each.number | position << layout.CONDITIONS_SHIFT)
+        return _words(conditions, 1), candidates
 
     def _keys(self, postings: Mapping[Key, Sequence[int]]) -> tuple[Words, Words, int]:
         """The words of all keys, where each begins, and how many are windows."""

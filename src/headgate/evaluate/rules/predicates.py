@@ -88,6 +88,11 @@ class Predicates:
         return place
 
 
+def field_of_classes(predicate: t.Node) -> FieldReference | None:
+    """The field of a predicate that only tells apart some texts, numbers between some bounds, and kinds."""
+    return None if _separated(predicate) is None else _only_field(predicate)
+
+
 def _only_field(predicate: t.Node) -> FieldReference | None:
     """The one field that decides a predicate, if nothing else has a say in it."""
     references = set()

@@ -2,7 +2,8 @@
 
 Whole values, beginnings and ends of texts, windows (some bytes anywhere in a text) and blocks of numbers are looked up
 alike, by their hash. A bit for each hash tells apart what cannot be a key; the rest of 64 messages is kept before it is
-looked up, so that the processor can load places in the tables meanwhile. Whatever a hash suggests is compared.
+looked up, so that the processor can load places in the tables meanwhile. Whatever a hash suggests is compared. Behind a
+key stand its candidates, the filters that demand it, each with the place of the other conditions that it has.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from headgate.evaluate.layout import (
     UNDECIDED,
 )
 from headgate.evaluate.rules import layout
-from headgate.evaluate.rules.columns.kernel import floats_below
-from headgate.evaluate.values.kernel import equal_text, first_word, mixed, text_hash
+from headgate.evaluate.rules.columns.kernel import class_row, floats_below
+from headgate.evaluate.values.kernel import equal_text, first_word, mixed, order_numbers, text_hash
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import (
     copy_bytes,
@@ -40,6 +41,9 @@ _NUMBER_BITS = (1 << layout.MESSAGE_SHIFT) - 1
 _KIND_BITS = (1 << layout.KEY_FIELD_SHIFT) - 1
 _LABEL_BITS = (1 << layout.KEY_COUNT_SHIFT) - 1
 _VERDICT_BITS = (1 << layout.VERDICT_BITS) - 1
+_READ_BITS = (1 << layout.READ_BITS) - 1
+_LINE_BYTES = 64
+_FAILS = -1
 
 
 @inlined
@@ -104,6 +108,18 @@ def _interpreted(head: int, row: int, entry: int, registers: int) -> int:
 
 
 @inlined
+def _class_rows(head: int, row: int) -> int:
+    """Where the class rows of a message that was kept are."""
+    count = load_i64(head + layout.CLASS_COUNT)
+    return load_i64(head + layout.CLASS_ROWS) + 8 * count * (row & (layout.GATHERED - 1))
+
+
+@inlined
+def _has_bit(class_row: int, bit: int) -> bool:
+    return (load_i64(class_row + ((bit >> 6) << 3)) >> (bit & 63)) & 1 != 0
+
+
+@inlined
 def _verdict(head: int, row: int, check: int, registers: int) -> int:
     """The verdict of a predicate on a message that was kept."""
     message = _message(head, row)
@@ -119,26 +135,46 @@ def _verdict(head: int, row: int, check: int, registers: int) -> int:
     return verdict
 
 
-@helper
-def _ask(head: int, row: int, position: int, registers: int) -> bool:
-    """Write a filter out if it is true for a message that has its key; False if there is no room."""
-    candidate = load_i64(head + layout.CANDIDATES) + 8 * position
-    word = load_i64(candidate)
+@inlined
+def _fulfilled(head: int, row: int, position: int, registers: int) -> int:
+    """Whether a message that was kept fulfils all of some conditions: MATCH, OPEN_PAIR or _FAILS."""
+    at = load_i64(head + layout.CONDITIONS) + 8 * position
+    rows = _class_rows(head, row)
+    counts = load_i64(at)
     what = layout.MATCH
-    for _ in range(word >> layout.CHECKS_SHIFT):
-        candidate += 8
-        check = load_i64(candidate)
+    for _ in range(counts & _LOW_HALF):
+        at += 8
+        check = load_i64(at)
+        found = load_i64(rows + 8 * (check >> layout.READ_COLUMN_SHIFT))
+        if not _has_bit(found, check & _READ_BITS):
+            # Whatever is undecided, a condition that is surely not true decides.
+            if load_i64(found) & layout.HAS_UNDECIDED == 0:
+                return _FAILS
+            if not _has_bit(found, (check >> layout.READ_OTHER_SHIFT) & _READ_BITS):
+                return _FAILS
+            what = layout.OPEN_PAIR
+    for _ in range(counts >> layout.ASKED_SHIFT):
+        at += 8
+        check = load_i64(at)
         verdict = _verdict(head, row, check, registers)
         if verdict == UNDECIDED:
-            # Whatever it is, a condition that is surely not true decides.
             what = layout.OPEN_PAIR
         elif verdict != 1 - (check & layout.CHECK_NEGATED):
-            return True
+            return _FAILS
+    return what
+
+
+@inlined
+def _ask(head: int, row: int, candidate: int, registers: int) -> bool:
+    """Write a filter out if it is true for a message that has its key; False if there is no room."""
+    what = _fulfilled(head, row, candidate >> layout.CONDITIONS_SHIFT, registers)
+    if what == _FAILS:
+        return True
     count = load_i64(head + layout.OUT_COUNT)
     if count == load_i64(head + layout.OUT_CAPACITY):
         return False
     message = load_i64(head + layout.NEXT) + row
-    pair = what << layout.WHAT_SHIFT | message << layout.MESSAGE_SHIFT | word & _NUMBER_BITS
+    pair = what << layout.WHAT_SHIFT | message << layout.MESSAGE_SHIFT | candidate & _NUMBER_BITS
     store_i64(load_i64(head + layout.OUT) + 8 * count, pair)
     store_i64(head + layout.OUT_COUNT, count + 1)
     return True
@@ -225,7 +261,9 @@ def look_up(head: int, registers: int) -> bool:
             bucket = (bucket + 1) & mask
             word = load_i64(buckets + (bucket << 3))
         if word != 0:
-            prefetch(keys + 8 * ((word & _LOW_HALF) - 1))
+            key = keys + 8 * ((word & _LOW_HALF) - 1)
+            prefetch(key)
+            prefetch(key + _LINE_BYTES)
         store_i64(at + layout.FOUND_PART.bucket, bucket if word != 0 else -1)
         at += layout.FOUND_BYTES
     store_i64(head + layout.IN_SLOTS, -1)
@@ -238,16 +276,31 @@ def look_up(head: int, registers: int) -> bool:
     return True
 
 
-@helper
-def _keep(head: int, row: int, registers: int, label: int, payload: int, length: int, found: int) -> bool:
-    """Keep a part of the message at hand that may be a key; False if there is no room for what was found before."""
-    kept_apart()
-    count = load_i64(head + layout.FOUND_COUNT)
+@inlined
+def _keep_message(head: int, row: int, registers: int) -> None:
+    """Keep what conditions need of the message at hand."""
+    store_i64(head + layout.KEPT, row)
+    program = load_i64(head + layout.PROGRAM)
+    pool = load_i64(head + layout.POOL)
+    column = load_i64(head + layout.CLASSES)
+    rows = _class_rows(head, row)
+    for number in range(load_i64(head + layout.CLASS_COUNT)):
+        store_i64(rows + 8 * number, class_row(column, program, registers, pool))
+        column += 8 * layout.COLUMN_WORDS
     slot_bytes = load_i64(head + layout.SLOT_BYTES)
     copy_bytes(_kept_slots(head, row), registers, slot_bytes)
     scratch = _body_scratch(head, registers)
     if scratch != 0:
         copy_bytes(_kept_slots(head, row) + slot_bytes, scratch, REGISTER_BYTES)
+
+
+@helper
+def _keep(head: int, row: int, registers: int, label: int, payload: int, length: int, found: int) -> bool:
+    """Keep a part of the message at hand that may be a key; False if there is no room for what was found before."""
+    kept_apart()
+    if load_i64(head + layout.KEPT) != row:
+        _keep_message(head, row, registers)
+    count = load_i64(head + layout.FOUND_COUNT)
     if count == layout.MOST_FOUND:
         if not look_up(head, registers):
             return False
@@ -306,15 +359,19 @@ def _find_number(head: int, row: int, registers: int, label: int, payload: int) 
 
 
 @inlined
-def _find_ranges(head: int, row: int, registers: int, field: int, number: int, value: float) -> bool:
+def _find_ranges(head: int, row: int, registers: int, field: int, number: int, kind: int, payload: int) -> bool:
     """Keep the blocks that a number lies in; False if there is no room."""
     count = load_i64(field + layout.FIELD_BOUND_COUNT)
+    value = float(payload) if kind == INTEGER else float_of_bits(payload)
     bounds = load_i64(head + layout.BOUNDS) + load_i64(field + layout.FIELD_BOUNDS)
     below = floats_below(bounds, count, value)
     # Bounds have odd places, what lies between them even ones.
     place = 2 * below
-    if below > 0 and float_of_bits(load_i64(bounds + 8 * (below - 1))) == value:
-        place -= 1
+    if below > 0:
+        bound = load_i64(bounds + 8 * (below - 1))
+        if float_of_bits(bound) == value:
+            # An integer beyond 2^53 need not equal its nearest double.
+            place += order_numbers(kind, payload, FLOAT, bound) - 1
     label = number << layout.KEY_FIELD_SHIFT | layout.RANGE
     for level in range(load_i64(field + layout.FIELD_LEVELS)):
         payload = level << layout.LEVEL_SHIFT | place >> level
@@ -346,10 +403,10 @@ def find_keys(head: int, row: int, registers: int) -> int:
             if not _find_in_text(head, row, registers, field, number, payload, load_i64(register + REGISTER.length)):
                 return layout.NO_ROOM
         elif kind in (INTEGER, FLOAT):
-            if load_i64(field + layout.FIELD_BOUND_COUNT) != 0:
-                value = float(payload) if kind == INTEGER else float_of_bits(payload)
-                if not _find_ranges(head, row, registers, field, number, value):
-                    return layout.NO_ROOM
+            if load_i64(field + layout.FIELD_BOUND_COUNT) != 0 and not _find_ranges(
+                head, row, registers, field, number, kind, payload
+            ):
+                return layout.NO_ROOM
             if load_i64(field + layout.FIELD_HAS_NUMBERS) != 0:
                 if kind == FLOAT:
                     value = float_of_bits(payload)

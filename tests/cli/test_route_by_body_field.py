@@ -25,6 +25,10 @@ def test_the_commands_of_the_page_route_its_messages(run: Run) -> None:
     assert offsets == [["0"], ["1"]]
     for line, out in zip(block("text", 0), shown[2:], strict=True):
         assert line in out
+    tried = run(
+        "rule", "add", "orders", "large", "a", "--dialect", "amqp", "--sql", "body.order.total > 1", "--dry-run"
+    )
+    assert ["unreadable_bodies", "1"] in [line.split() for line in tried.out.splitlines()]
 
 
 def test_a_tail_by_a_path_gives_the_messages_that_the_rule_gives(run: Run) -> None:

@@ -359,6 +359,7 @@ def _write_dry_run(found: dict[str, Any]) -> None:
             "matched": f"{found['matched']}, {shown_share(found['matched'] / max(1, found['messages']))}",
             "errors": found["errors"],
             "unknown": found["unknown"],
+            **({"unreadable_bodies": found["unreadable_bodies"]} if found["unreadable_bodies"] else {}),
             "failed_actions": found["failed_actions"],
         }
     )

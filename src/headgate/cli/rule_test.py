@@ -227,6 +227,9 @@ def _write(report: TrialReport) -> None:
         f"{report.request.stream}: {counted(found.messages, 'message')} at offsets {report.start} to "
         f"{report.stop - 1}{malformed}"
     )
+    if found.unreadable_bodies:
+        of = "JSON" if report.request.body_schema is None else "of the schema of the stream"
+        write_line(f"{shown_count(found.unreadable_bodies)} with a body that is not {of}: every path is unknown there")
     write_line()
     total = max(1, found.messages)
     write_table(

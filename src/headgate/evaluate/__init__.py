@@ -9,6 +9,7 @@
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
     locate_values, read_paths         where the bytes of a declared field stand; values at paths into bodies
+    unreadable_bodies                 which bodies are no JSON
 
 Hidden: the two evaluators, which always agree: the reference (one message, slow, obvious: the oracle) and the kernel (a
 flat program interpreted over batches of encoded messages). Many filters at once are in `headgate.evaluate.rules`.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
-    from headgate.evaluate.body.fields import locate_values, read_paths
+    from headgate.evaluate.body.fields import locate_values, read_paths, unreadable_bodies
     from headgate.evaluate.explanation import Clause, Explanation
     from headgate.evaluate.filter import Engine, Filter
     from headgate.evaluate.pruning import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from body_strategies import body_messages
 from headgate.errors import MessageError
-from headgate.evaluate import layout, locate_values, read_paths
+from headgate.evaluate import layout, locate_values, read_paths, unreadable_bodies
 from headgate.message import Body, EncodedMessages, JsonScalar, Message, parse_field
 from headgate.message.lookup import locate_bytes
 from json_texts import changed
@@ -63,6 +63,15 @@ def _assert_is(scalar: JsonScalar, kind: int, payload: int, text: bytes) -> None
         case _:
             assert kind in (layout.NULL, layout.VALUELESS)
             assert scalar is None
+
+
+@given(st.lists(body_messages, max_size=6), st.booleans())
+def test_bodies_that_cannot_be_read_are_those_without_a_document(messages: list[bytes], compiled: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr("headgate.evaluate.body.fields.load", lambda module: None)
+        found = unreadable_bodies(EncodedMessages.of(messages), None)
+    assert found.tolist() == [row for row, data in enumerate(messages) if Message.decode(data).json is None]
 
 
 @given(st.lists(body_messages, min_size=1, max_size=4))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from body_schemas import order_body, order_schema
 from headgate import kernels
 from headgate.errors import ConfigError, MessageError
 from headgate.evaluate.filter import Filter
@@ -238,6 +239,19 @@ def test_clauses_are_counted_each_by_itself(dialect: str, text: str, expected: l
         alone = Filter.parse(text_of_clause, dialect)
         verdicts = Counter(alone.verdict(each, now_ms=0) for each in messages)
         assert (found.false, found.true, found.unknown, found.errors) == tuple(verdicts[each] for each in Verdict)
+
+
+def test_bodies_that_paths_cannot_read_are_counted_where_a_rule_has_one() -> None:
+    bodies = [b'{"n":7}', b'{"n":', b"", b'{"m":1}', b"[]x"]
+    messages = [*(Message(body).encode() for body in bodies), NO_MESSAGE]
+    report = tried(TrialRequest(one_rule("body.n > 5", "amqp"), "t"), messages[:2], messages[2:])
+    assert (report.findings.unreadable_bodies, report.as_dict()["unreadable_bodies"]) == (3, 3)
+    assert (report.rules[0].matched, report.rules[0].unknown, report.findings.malformed) == (1, 4, 1)
+    assert tried(TrialRequest(one_rule("price > 5", "amqp"), "t"), messages).findings.unreadable_bodies == 0
+    schema = TrialRequest(one_rule("body.total > 5", "amqp"), "t", body_schema=order_schema().text)
+    orders = [Message(body).encode() for body in (order_body(total=7), order_body(total=1), b'{"total":7}')]
+    report = tried(schema, orders)
+    assert (report.findings.unreadable_bodies, report.rules[0].matched) == (1, 1)
 
 
 def test_samples_are_the_first_messages_of_each_kind_and_failures_say_why() -> None:

@@ -151,6 +151,8 @@ class Findings(msgspec.Struct):
     false, true, unknown, error). Per subscription: `received` messages, `copies`. `by_rules` counts messages by how
     many rules are true, `by_copies` by how many copies they give. Per compared name: `rule_changes` (both, only old,
     only new), `subscription_changes` (same, changed, only old, only new); `messages_changed` have any change of copies.
+    Where a rule has a path into bodies, `unreadable_bodies` counts those that are no JSON, or not of the stream's
+    schema: every path is unknown there.
     """
 
     matched: list[int]
@@ -167,13 +169,14 @@ class Findings(msgspec.Struct):
     samples: dict[str, list[Sample]] = {}
     messages: int = 0
     malformed: int = 0
+    unreadable_bodies: int = 0
     messages_changed: int = 0
     by_rules: Shared = msgspec.field(default_factory=Shared)
     by_copies: Shared = msgspec.field(default_factory=Shared)
 
     def add(self, other: Findings, *, samples: int) -> None:
         """Add the findings of other messages, keeping the first `samples` of each kind by offset."""
-        for name in ("messages", "malformed", "messages_changed"):
+        for name in ("messages", "malformed", "unreadable_bodies", "messages_changed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("matched", "failed_actions", "received", "copies"):
             setattr(self, name, _sum(getattr(self, name), getattr(other, name)))

@@ -58,6 +58,8 @@ class DryRun:
     start: int
     stop: int
     messages: int
+    unreadable_bodies: int
+    """Of a rule with a path into bodies: those that are no JSON, or not of the stream's schema."""
     matched: int
     errors: int
     unknown: int
@@ -121,6 +123,7 @@ def dry_run(
         start,
         stop,
         findings.messages,
+        findings.unreadable_bodies,
         found.matched,
         found.errors or 0,
         found.unknown or 0,

@@ -184,6 +184,7 @@ class TrialReport:
             "stop": self.stop,
             "messages": found.messages,
             "malformed": found.malformed,
+            "unreadable_bodies": found.unreadable_bodies,
             "by_rules": found.by_rules,
             "by_copies": found.by_copies,
             "is_partition": self.is_partition,

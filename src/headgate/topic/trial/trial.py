@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.evaluate import Filter, Verdict
+from headgate.evaluate import Filter, Verdict, unreadable_bodies
 from headgate.language.tree import And, Node, Or
 from headgate.message import EncodedMessages
+from headgate.message.body_schema import BodySchema
 from headgate.topic.copies import PLAIN, Copies, copy_identity
 from headgate.topic.dead_letters import failure_of
 from headgate.topic.model import Topic
@@ -50,6 +51,8 @@ class Trial:
         if request.against is not None:
             self._before = Router(_without_dead_letters(request.against), stream=request.stream)
             self._comparison = Comparison(request, self._before, self._router)
+        self._looks_into_bodies = any(rule.filter.has_body_paths for _, rule in self._slot_rules)
+        self._schema = None if request.body_schema is None else BodySchema.parse(request.body_schema)
         self._any_message = Filter.parse("TRUE", "rabbitmq")
         self.findings = self._no_findings()
 
@@ -74,7 +77,10 @@ class Trial:
         samples = _Samples(findings, request.samples, batch, offsets, timestamps_ms)
         findings.messages += len(batch)
         # A filter without conditions fails only where there is no message.
-        findings.malformed += int((self._any_message.verdicts(batch, now_ms=0) == Verdict.ERROR).sum())
+        is_message = self._any_message.verdicts(batch, now_ms=0) != Verdict.ERROR
+        findings.malformed += int((~is_message).sum())
+        if self._looks_into_bodies:
+            findings.unreadable_bodies += len(unreadable_bodies(batch.take(np.flatnonzero(is_message)), self._schema))
         decided = self._router.decide(batch, times)
         side = Side(decided, self._router.copies(decided, batch, offsets, times))
         findings.by_rules.count(np.bincount(decided.rows, minlength=len(batch)))

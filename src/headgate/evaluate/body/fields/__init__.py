@@ -2,6 +2,7 @@
 
 locate_values     where the bytes of a declared field stand, as `message.lookup.locate_bytes`, quickly for bodies too
 read_paths        kind, payload and length of the value at each path, as registers of a program
+unreadable_bodies which bodies paths find nothing in, because they are no JSON, or not of the schema
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from headgate.evaluate.assembler import Assembler
 from headgate.evaluate.program import Program, program_of
 from headgate.kernels import address_of, load
 from headgate.language.tree import ValueRules
-from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference, Section
+from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference, Message, Section
+from headgate.message.body_schema import BodySchema
 from headgate.message.lookup import locate_bytes
 
-__all__ = ["KERNEL_MODULE", "locate_values", "read_paths"]
+__all__ = ["KERNEL_MODULE", "locate_values", "read_paths", "unreadable_bodies"]
 
 KERNEL_MODULE = "headgate.evaluate.body.fields.kernel"
+
+_WHOLE_BODY = FieldReference(Section.DATA)
 
 
 def locate_values(batch: EncodedMessages, field: FieldReference) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -76,6 +80,19 @@ def read_paths(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDAr
             f"message {bad_row} is {lengths[bad_row]} bytes from {starts[bad_row]} on, the buffer has {len(data)}"
         )
     return found
+
+
+def unreadable_bodies(batch: EncodedMessages, schema: BodySchema | None) -> NDArray[np.intp]:
+    """The rows of messages whose body is no JSON or, with a schema, is not decoded by it: every path is unknown there.
+
+    All must be messages, else MessageError may be raised. Cost: as `read_paths`; with a schema, each body is decoded.
+    """
+    found = read_paths(batch, [_WHOLE_BODY]) if schema is None else None
+    kinds = np.full(len(batch), layout.OPEN) if found is None else found[:, 0, 0]
+    is_unreadable = kinds == layout.ABSENT
+    for row in np.flatnonzero(kinds == layout.OPEN).tolist():
+        is_unreadable[row] = Message.decode(batch.message(row)).document(schema) is None
+    return np.flatnonzero(is_unreadable)
 
 
 @functools.lru_cache(maxsize=64)

@@ -152,7 +152,7 @@ function Tried({ of, isCurrent, topic, subscription }) {
       </div>
       <${Stats}>
         <${Stat} label="Taken" value=${count(found.matched)} note=${now ? difference(found.matched - now.matched) : undefined} />
-        <${Stat} label="Unknown" value=${count(found.unknown)} note="a property is missing or null" />
+        <${Stat} label="Unknown" value=${count(found.unknown)} note=${found.unreadable_bodies ? `${counted(found.unreadable_bodies, "body", "bodies")} cannot be read` : "a value is missing or null"} />
         <${Stat} label="Filter fails" value=${count(found.errors)} tone=${found.errors ? "bad" : undefined} />
         <${Stat} label="Action fails" value=${count(found.failed_actions)} tone=${found.failed_actions ? "bad" : undefined} />
       </${Stats}>

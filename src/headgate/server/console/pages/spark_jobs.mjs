@@ -127,6 +127,7 @@ function BackTest({ of }) {
       <${Stat} label="No copy" value=${count(of.by_copies.none)} />
       <${Stat} label="One copy" value=${count(of.by_copies.one)} />
       <${Stat} label="Several copies" value=${count(of.by_copies.several)} />
+      ${of.unreadable_bodies > 0 && html`<${Stat} label="Bodies not read" value=${count(of.unreadable_bodies)} note="not JSON, or not of the schema" />`}
     </${Stats}>
     <${Card} title="Rules" note=${html`of <bdi>${of.stream}</bdi>`} isFlush><${Table} id="tried" caption="tried rules" columns=${RULES} rows=${rows} keyOf=${(row) => `${row.subscription}/${row.rule}`} /></${Card}>
     ${of.rule_overlaps.length > 0 &&

@@ -188,6 +188,7 @@ def encoded(body: bytes) -> bytes:
     [
         ("shop,plain", {}, "bodies of different schemas.*or make 'out' first"),
         ("shop", {"filter_source": "body.id"}, "filter source leads into JSON bodies"),
+        ("shop", {"columns": "body.total double"}, "columns: body.total: .*hold values of JSON only"),
         ("shop", {"body_schema": "missing.desc#shop.Order"}, "option body_schema: missing.desc: cannot be read"),
         ("shop", {"stream": "plain", "body_schema": "FILE"}, "option body_schema: .*without a schema"),
         ("shop", {"server": "127.0.0.1:1", "body_schema": "FILE"}, "stream create --server"),

@@ -13,12 +13,11 @@ from headgate.errors import ConfigError
 from headgate.evaluate import Filter
 from headgate.log import find_stream
 from headgate.message import FieldReference
-from headgate.message.body_schema import check_filter_source
 from headgate.scan import ScanBatch
 from headgate.spark.options import FILTER_OPTIONS, SinkOptions, SourceOptions, parse_filter
 from headgate.spark.planning import ScanPartition, find_streams, refuse_streaming_options
 from headgate.spark.running import only_run
-from headgate.spark.target import Target, open_target
+from headgate.spark.target import Target, check_fields_of_bodies, open_target
 from headgate.spark.transfer import Outlet, TransferResult, TransferSource, run_transfer
 from headgate.spark.values import target_field
 from headgate.tables import ANNOTATION, field_values
@@ -102,7 +101,7 @@ def _prepare(targets: Sequence[Mapping[str, str]], schemas: frozenset[str | None
                 f"Copy them one by one, or make {options.stream!r} first"
             )
         if is_new:
-            check_filter_source(options.filter_source, options.body_schema or schema)
+            check_fields_of_bodies(options, options.body_schema or schema)
     prepared = []
     for options, kept in checked:
         target = open_target(options, body_schema=schema)

@@ -29,6 +29,7 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.format import Compression
+from headgate.message.arrow import check_bodies, declared_columns
 from headgate.message.body_schema import check_filter_source
 from headgate.spark.options import SinkOptions
 
@@ -133,11 +134,23 @@ def open_target(options: SinkOptions, *, body_schema: str | None = None) -> Targ
     )
 
 
-def _create(options: SinkOptions, body_schema: str | None) -> Stream:
+def check_fields_of_bodies(options: SinkOptions, body_schema: str | None) -> None:
+    """Raise ConfigError if the options of a new stream look into bodies that its schema decodes, as if they were JSON.
+
+    Before a stream is made.
+    """
+    if body_schema is None:
+        return
     try:
         check_filter_source(options.filter_source, body_schema)
+        if options.columns is not None:
+            check_bodies(declared_columns(options.columns), body_schema)
     except ConfigError as error:
-        raise ConfigError(f"headgate sink option filter_source: {error}") from error
+        raise ConfigError(f"headgate sink: {error}") from error
+
+
+def _create(options: SinkOptions, body_schema: str | None) -> Stream:
+    check_fields_of_bodies(options, body_schema)
     name = options.stream
     folder = Path(name) if os.sep in name else stream_folder(options.root, name)
     given: dict[str, Any] = {

@@ -23,7 +23,10 @@ from headgate.errors import (
     StreamLockedError,
 )
 from headgate.ledger import Ledger, copy_number, offset_of
-from headgate.log import OffsetSpecification, Stream, Writer, read_pin, stream_folder
+from headgate.log import OffsetSpecification, Stream, StreamArguments, Writer, read_pin, stream_folder
+from headgate.message import Message
+from headgate.message.body_schema import BodySchema, SchemaFormat
+from headgate.message.body_schema.schema import _decoders
 from headgate.topic import (
     AddRule,
     ChangeSubscription,
@@ -536,3 +539,25 @@ def test_receivers_settle_while_another_process_writes_the_stream(lab: Lab) -> N
         lab.turn()
         assert isinstance(answers[0], StreamLockedError)
     assert [type(each) for each in lab.change(CreateSubscription("late"))] == [int]
+
+
+def test_a_topic_waits_for_the_library_that_decodes_its_bodies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
+    schema = BodySchema(SchemaFormat.AVRO, ((None, b'{"type": "map", "values": "int"}'),))
+    arguments = StreamArguments(body_schema=schema.text)
+    Stream.create(stream_folder(tmp_path, "orders"), name="orders", now_ms=0, arguments=arguments)
+    lab = Lab(tmp_path)
+    lab.topic(CreateSubscription("red"), AddRule("red", RuleDefinition("n", sql="body.n > 1", dialect="amqp")))
+    _decoders.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "fastavro", None)
+        lab.restart()
+        lab.publish(*[Message(b"\x02\x02n" + bytes([2 * n]) + b"\0").encode() for n in range(4)])
+        lab.pass_time(60_000)
+        assert lab.counts() == (0, 0, 0, 0)
+        assert "topic 'orders' cannot be decided: rule 'n': schemas of Avro need fastavro" in caplog.text
+    lab.pass_time(60_000)
+    assert lab.link(want=9).offsets == [2, 3]
+    lab.broker.close()

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunks import append_chunk
 from headgate import kernels
 from headgate.derived import MATCH_INDEX, sources_of
 from headgate.derived.match_index import build
@@ -26,10 +27,12 @@ from headgate.derived.match_index.source import MatchIndex, MatchIndexWarning
 from headgate.errors import CorruptChunkError, StorageFullError
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Segment, Stream, StreamArguments
-from headgate.log.format import CHUNK_HEADER_BYTES
+from headgate.log.entries import SubBatch
+from headgate.log.format import CHUNK_HEADER_BYTES, Compression
 from headgate.log.pairs import delete_pair
 from headgate.log.sidecar import sidecar_path
 from headgate.log.writer import Writer
+from headgate.message import Message
 from headgate.scan import Cursor, OffsetRange, OnCorrupt, ScanCounters, ScanRequest, rows
 from headgate.scan.answers import answer
 from headgate.scan.answers.entries import WantedEntries, cut
@@ -84,6 +87,23 @@ def test_an_indexed_read_gives_the_messages_of_a_full_read(
         counters = assert_same(stream, text)
         if text in TEXTS:
             assert counters.messages_evaluated == 0
+
+
+def test_paths_into_bodies_are_decided_by_the_index_alone_and_inside_sub_batches(tmp_path: Path) -> None:
+    bodies = [b'{"n": %d, "tags": ["a", %d]}' % (n, n % 3) if n % 7 else b'{"n": %d' % n for n in range(40)]
+    messages = [Message(body).encode() for body in bodies]
+    stream = Stream.create(tmp_path / "s", name="s", now_ms=0)
+    with Writer.open(stream, now_ms=0) as writer:
+        append_chunk(writer, [(messages[0], None), SubBatch.of(messages[1:20], Compression.GZIP)], now_ms=0)
+        append_chunk(writer, [(each, None) for each in messages[20:]], now_ms=0)
+    for number, text in enumerate(texts := ("body.n > 30", "body.tags[*] = 2", "NOT body.n >= 30")):
+        FilterRegistry(stream).register(f"{number}", text, "amqp", now_ms=1)
+    build_index(stream, now_ms=2)
+    for text in texts:
+        own = Filter.parse(text)
+        found, counters = followed(stream, ScanRequest(filter=own, sources=sources_of()))
+        assert [row[0] for row in found] == [row for row, each in enumerate(messages) if own.matches(each)]
+        assert (counters.messages_decided_by_index, counters.messages_evaluated) == (40, 0)
 
 
 def damaged(content: bytes, cut: int, flips: list[tuple[int, int]]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, combinations_with_replacement
@@ -210,6 +211,19 @@ def test_a_trial_counts_what_the_reference_decides_in_both_engines(
     assert [rule.matched for rule in quick.rules] == [rule.matched for rule in report.rules]
     assert {rule.unknown for rule in quick.rules} <= {None}
     assert quick.subscription_changes == report.subscription_changes
+
+
+@pytest.mark.parametrize("schema", [None, order_schema().text], ids=["json", "protobuf"])
+def test_a_trial_looks_into_bodies(schema: str | None) -> None:
+    fields = [{"id": n, "total": n * 30.5, "state": ("NEW", "PAID")[n % 2]} for n in range(8)]
+    bodies = [json.dumps(each).encode() if schema is None else order_body(**each) for each in fields]
+    messages = [*[Message(body).encode() for body in (*bodies, b"{\xff", b"")], NO_MESSAGE]
+    rules = [("body.total > 100", None), ("body.state = 'PAID'", "SET a = 1"), ("NOT body.id < 3", "REMOVE a")]
+    made = tuple(Rule(f"r{number}", *rule, dialect="amqp") for number, rule in enumerate(rules))
+    request = TrialRequest(Topic("t", (Subscription("s", made),)), "t", clauses=True, body_schema=schema)
+    report = tried(request, messages[:4], messages[4:])
+    check_against_the_reference(request, report, messages)
+    assert [rule.matched for rule in report.rules] == [4, 4, 5]
 
 
 def order(region: str, price: object) -> bytes:

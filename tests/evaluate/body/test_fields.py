@@ -89,8 +89,11 @@ def test_values_of_damaged_bodies_and_messages(seed: int) -> None:
     )
 
 
-def test_messages_outside_of_their_buffer_are_refused() -> None:
+def test_no_paths_give_no_values_and_messages_outside_of_their_buffer_are_refused() -> None:
     batch = EncodedMessages.of([Message(b'{"a":1}').encode()])
+    found = read_paths(EncodedMessages.of([Message(b"[1]").encode()] * 1000), [])
+    assert found is not None
+    assert found.shape == (1000, 0, 3)
     beyond = EncodedMessages(batch.data, batch.starts, batch.lengths + 1)
     with pytest.raises(ValueError, match="message 0"):
         read_paths(beyond, FIELDS)

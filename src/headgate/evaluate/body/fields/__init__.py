@@ -57,12 +57,15 @@ def read_paths(batch: EncodedMessages, fields: Sequence[FieldReference]) -> NDAr
     kernel = load(KERNEL_MODULE)
     if kernel is None:
         return None
+    found = np.empty((len(batch), len(fields), len(layout.REGISTER)), dtype=np.int64)
+    if not fields:
+        # A program without paths has no table for the walk.
+        return found
     program = _program(tuple(fields))
     registers = program.registers_at(0)
     starts = np.ascontiguousarray(batch.starts, dtype=np.int64)
     lengths = np.ascontiguousarray(batch.lengths, dtype=np.int64)
     data = np.ascontiguousarray(batch.data)
-    found = np.empty((len(starts), len(fields), len(layout.REGISTER)), dtype=np.int64)
     bad_row = kernel.read_paths(
         address_of(data),
         len(data) - SLACK_BYTES,

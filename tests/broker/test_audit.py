@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -22,7 +22,13 @@ from headgate.broker import (
     read_audit,
 )
 from headgate.broker import audit as audit_module
-from headgate.errors import AccessRefusedError, HeadgateError, ResourceExistsError, ResourceNotFoundError
+from headgate.errors import (
+    AccessRefusedError,
+    HeadgateError,
+    PreconditionFailedError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 from headgate.log import OffsetSpecification
 from headgate.topic import AddRule, CreateSubscription, RemoveSubscription, RuleDefinition, SubscriptionName
 from log_streams import FailingFiles
@@ -213,6 +219,16 @@ def test_secrets_and_long_details_are_not_written_down(lab: AuditLab) -> None:
     assert first.detail == {"body": {"password": "…", "tags": ["a"]}}
     assert (second.subject, second.detail["left_out"]) == ("bob?", "the detail was too long")
     assert all(b"hush" not in each for each in stored(lab.root, AUDIT_STREAM))
+
+
+def test_texts_of_strangers_that_are_no_utf_8_can_be_written_down(lab: AuditLab) -> None:
+    with pytest.raises(PreconditionFailedError):
+        lab.session.declare_exchange("x", kind="dire\udc82t")
+    inner = {"\udc81": ["\ud800", ("\udc82", b"\xff")], 5: PurePath("\udc83")}
+    lab.broker.audit.record(lab.session.actor, "exchange.create", "x", detail=inner)
+    refused, told = lab.entries()
+    assert refused.detail["error"] == "unknown exchange type 'dire?t'"
+    assert told.detail == {"?": ["?", ["?", "/w=="]], "5": "?"}
 
 
 def test_entries_are_found_by_user_action_time_and_place(lab: AuditLab, monkeypatch: pytest.MonkeyPatch) -> None:

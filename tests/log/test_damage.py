@@ -67,6 +67,22 @@ def test_a_last_chunk_that_says_no_records_is_an_error(tmp_path: Path, look: Loo
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("look", [look for name, look in LOOKS.items() if name != "writer"])
+@pytest.mark.parametrize("field", [39, 44], ids=["data", "Bloom filter"])
+def test_a_last_chunk_that_says_too_few_bytes_is_an_error(tmp_path: Path, look: Look, field: int) -> None:
+    stream = stream_of(tmp_path / "s", 3)
+    path = stream.path / segment_name(0)
+    with stream.segments()[0].open() as reader:
+        last = int(reader.chunks().position[-1])
+        stop = last + reader.header(2).size_bytes
+    raw = bytearray(path.read_bytes())
+    missing, raw[last + field] = raw[last + field], 0
+    path.write_bytes(raw)
+    with pytest.raises(CorruptChunkError, match="the last chunk ends here by its header") as caught:
+        look(stream)
+    assert (caught.value.path, caught.value.position) == (path, stop - missing)
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 @pytest.mark.parametrize("field", [0, 7, 11, 23, 24, 27, 28])
 def test_a_flipped_bit_in_the_last_record_is_an_error_for_all(tmp_path: Path, look: Look, field: int) -> None:

@@ -43,7 +43,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """The entry as an encoded message."""
-        detail = msgspec.json.encode(_without_secrets(self.detail), enc_hook=str)
+        detail = msgspec.json.encode(_written(self.detail), enc_hook=lambda value: _text(str(value)))
         if len(detail) > _DETAIL_BYTES:
             detail = msgspec.json.encode({"left_out": "the detail was too long", "size_bytes": len(detail)})
         facts = {name: getattr(self, name) for name in _FACTS}
@@ -127,12 +127,13 @@ def _row(encoded: bytes, offset: int, timestamp_ms: int) -> AuditRow | None:
         return None
 
 
-def _without_secrets(value: Any) -> Any:
+def _written(value: Any) -> Any:
+    """A value of a detail as JSON can hold it, without secrets."""
     if isinstance(value, Mapping):
-        return {key: "…" if key in _SECRET else _without_secrets(each) for key, each in value.items()}
+        return {_text(str(key)): "…" if key in _SECRET else _written(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_secrets(each) for each in value]
-    return value
+        return [_written(each) for each in value]
+    return _text(value) if isinstance(value, str) else value
 
 
 def _text(value: str) -> str:

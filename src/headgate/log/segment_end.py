@@ -5,7 +5,8 @@ bytes without a record, or a part of a record. A damaged index that became short
 behind the last record count where no writer is at work: a recovery gives them their records again. A power loss may
 remove the end of either file, or replace it by zero bytes: then records at the end of the index have no chunk, and are
 ignored. Anything else is damage, and an error: a record that is wrong although its chunk is at its position, a chunk
-whose header contradicts its record, and bytes without a record that are no chunk but have a whole chunk behind them.
+whose header contradicts its record, and bytes without a record that are neither zeros nor the beginning of the next
+chunk, or have a whole chunk behind them.
 Recovery: osiris_log.md section 8.
 """
 
@@ -136,6 +137,7 @@ def find_ending(
         raise faults[0]
     if is_recovery:
         return rolled_forward(pair, ending)
+    _check_next(pair, ending)
     folder = pair.segment_path.parent
     if pair.is_open_end and pair.segment_size > ending.stop_position and not is_held(folder):
         try:
@@ -147,6 +149,26 @@ def find_ending(
         # A writer that came meanwhile may be writing there.
         return ending if is_held(folder) else rolled
     return ending
+
+
+def _check_next(pair: OpenPair, ending: Ending) -> None:
+    """Raise CorruptChunkError unless a chunk begins behind an ending, or zeros, or nothing. Cost: a small read.
+
+    Else the header of the last chunk says too few bytes. Of a Bloom filter that would be an empty one, and readers by
+    filter value would pass over the chunk without a look at its data.
+    """
+    raw = os.pread(pair.segment_fd, CHUNK_HEADER_BYTES, ending.stop_position)
+    if not raw.strip(b"\0"):
+        return
+    is_start = raw[0] == CHUNK_MAGIC and raw[1:2] <= bytes([ChunkType.TRACKING_SNAPSHOT])
+    header = header_at(pair.segment_fd, ending.stop_position) if len(raw) == CHUNK_HEADER_BYTES else None
+    # The end of a header may be zeros yet.
+    if not is_start or (header is not None and header.chunk_id not in (0, ending.next_chunk_id)):
+        raise CorruptChunkError(
+            f"the last chunk ends here by its header, and chunk {ending.next_chunk_id} does not begin here; {HELP}",
+            path=pair.segment_path,
+            position=ending.stop_position,
+        )
 
 
 def rolled_forward(pair: OpenPair, ending: Ending) -> Ending:

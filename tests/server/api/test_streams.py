@@ -77,6 +77,11 @@ def test_a_stream_is_made_with_a_schema_of_its_bodies(running: RunningServer) ->
     assert running.call(lambda: running.context.broker.catalogue.get("paid").stream.body_schema) == kept
 
 
+def test_a_schema_is_read_for_those_only_who_may_make_the_stream(running: RunningServer) -> None:
+    found, problem = put(running, "b?only=new", {}, "anna:secret", body_schema={**ORDERS, "files": {}})
+    assert found == 403 and "no configure permission" in problem["detail"]
+
+
 def files_of(content: bytes) -> dict[str, str]:
     return {"": base64.b64encode(content).decode()}
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from headgate.broker import OF_REMOTE, Actor, Declared, Permission, arguments_declared, is_damage
-from headgate.errors import ConfigError, LogError, ResourceExistsError
+from headgate.errors import AccessRefusedError, ConfigError, LogError, ResourceExistsError
 from headgate.log import stream_info
 from headgate.message.body_schema import MAX_SCHEMA_FILES_BYTES, BodySchema
 from headgate.server import listings as lists
@@ -131,8 +131,18 @@ class _StreamRequests:
             if given is not None:
                 raise RequestRefusedError(400, "body_schema: a stream has its schema from when it is made (only=new)")
             return self._changed(call)
+        if given is None or not self._may_configure(call.user, call.names["stream"]):
+            # A refusal is recorded where the stream would be made.
+            return self._created(call, None)
         # In a thread: reading a long schema takes a while, and the library of its format is imported for it.
-        return self._created(call, None if given is None else await asyncio.to_thread(_schema_text, given))
+        return self._created(call, await asyncio.to_thread(_schema_text, given))
+
+    def _may_configure(self, user: str, name: str) -> bool:
+        try:
+            self._broker.users.check(user, Permission.CONFIGURE, name)
+        except AccessRefusedError:
+            return False
+        return True
 
     def _created(self, call: Call, body_schema: str | None) -> Answer:
         name = call.names["stream"]

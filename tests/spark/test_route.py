@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from body_schemas import order_body, order_schema
 from headgate.log import Stream, StreamArguments, stream_folder
 from headgate.message import Message
 from headgate.spark.pipeline import Report, run
@@ -126,6 +127,20 @@ def test_copies_of_several_subscriptions_stand_in_one_stream_in_the_order_of_the
     of_red, of_large = [n for n in range(COUNT) if n % 3 == 0], [n for n in range(501, COUNT) if n % 10]
     assert numbers(orders, "both") == sorted(of_red + of_large)
     assert [rule.copies for rule in done.rules if not rule.rule] == [len(of_red), len(of_large)]
+
+
+def test_rules_of_a_route_decode_bodies_and_the_stream_of_the_copies_has_the_schema(
+    spark: SparkSession, root: Path
+) -> None:
+    schema = order_schema().text
+    bodies = [order_body(id=n, total=n * 1.5) for n in range(20)]
+    encoded = [Message(body).encode() for body in bodies]
+    write_stream(root, "shop", encoded, arguments=StreamArguments(body_schema=schema))
+    rule = Rule("large", "body.total > 25", dialect="amqp")
+    declare_topic(root, Topic("shop", (Subscription("large", (rule,)),)))
+    route_topic(spark, root, "shop", {output_of_copies("large"): {"root": str(root), "stream": "out"}})
+    assert [message.body.octets() for message in messages(root, "out") if message.body] == bodies[17:]
+    assert Stream.open(stream_folder(root, "out")).body_schema == schema
 
 
 def test_a_second_run_continues_and_a_changed_rule_decides_what_comes_after_it(

@@ -8,7 +8,8 @@
                                       what copies need of a rule
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
-    locate_values, read_paths         where the bytes of a declared field stand; values at paths into bodies
+    locate_values, read_paths         where the bytes of a declared field stand; values at paths into bodies;
+                                      `body_values`: as columns take them
     unreadable_bodies                 which bodies are no JSON
 
 Hidden: the two evaluators, which always agree: the reference (one message, slow, obvious: the oracle) and the kernel (a
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
     from headgate.evaluate.body.fields import locate_values, read_paths, unreadable_bodies
+    from headgate.evaluate.body.values import body_values
     from headgate.evaluate.explanation import Clause, Explanation
     from headgate.evaluate.filter import Engine, Filter
     from headgate.evaluate.pruning import (

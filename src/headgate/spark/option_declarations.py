@@ -256,7 +256,9 @@ END = Option(
 COLUMN_NAMES = Option(
     "columns",
     Values(
-        "a comma list of the columns below, and of fields: `name type`, `p.field`, `h.field`, `m.name type`", _columns
+        "a comma list of the columns below, and of fields: `name type`, `p.field`, `h.field`, `m.name type`, "
+        "`body.path type`",
+        _columns,
     ),
     "The columns of the DataFrame. A field is a column of its own, called as the field unless `as` says otherwise; "
     "application properties have their types, fields of the properties and header sections those of the standard. "
@@ -468,7 +470,7 @@ FILTER_SOURCE = Option(
 
 DECLARED_COLUMNS = Option(
     "columns",
-    Values("fields with types: `name type, p.field, h.field, m.name type`; `body`", _declarable),
+    Values("fields with types: `name type, p.field, h.field, m.name type, body.path type`; `body`", _declarable),
     "The columns that are declared for the stream: [column files](../design/columns.md) of its segments hold them.",
     "region string, price double, p.subject",
     otherwise="none are declared",

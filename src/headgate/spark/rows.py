@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
+from headgate.evaluate import body_values
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredColumn, fields_of
@@ -85,7 +86,7 @@ class Rows:
         if self._message_columns:
             arrays = self._properties.columns(messages, self._message_columns, place_of)
         if self._fields:
-            arrays |= fields_of(messages, self._fields)
+            arrays |= fields_of(messages, self._fields, body_values(messages, self._fields))
         arrays |= place_columns(self._schema.names, messages, offsets, timestamps_ms, self._field)
         self._streams = [(0, name) for _, name in self._streams[-1:]]
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
+from headgate.evaluate import body_values
 from headgate.message import EncodedMessages, FieldReference
 from headgate.message.arrow import COLUMNS as MESSAGE_COLUMNS
 from headgate.message.arrow import DeclaredColumn, column_type, columns_of, declared_columns, fields_of
@@ -89,7 +90,8 @@ class Columns:
         whole = [each for each in self.asked if isinstance(each, str)]
         arrays = place_columns(whole, messages, offsets, timestamps_ms, value_field)
         arrays |= columns_of(messages, [name for name in whole if name in MESSAGE_COLUMNS])
-        arrays |= fields_of(messages, [each for each in self.asked if isinstance(each, DeclaredColumn)])
+        fields = [each for each in self.asked if isinstance(each, DeclaredColumn)]
+        arrays |= fields_of(messages, fields, body_values(messages, fields))
         return self.batch_of([arrays[name] for name in self.schema.names])
 
     def batch_of(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:

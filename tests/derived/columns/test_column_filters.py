@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
+from body_schemas import order_schema
 from body_strategies import body_expressions, body_messages
 from column_oracle import assert_same, declaration_of, declared, rows_of
 from headgate.derived.columns.declaration import ColumnDeclaration
@@ -21,10 +21,8 @@ from headgate.derived.columns.evaluation import decide_rows
 from headgate.derived.columns.filter import column_filter
 from headgate.errors import FilterError
 from headgate.evaluate import Filter
-from headgate.language import tree as t
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, Section, body_path_text
 from headgate.message.arrow import HEADER_TYPES, PROPERTIES_TYPES
-from headgate.message.body_schema.schema import BodySchema, SchemaFormat
 from strategies import (
     booleans,
     compound,
@@ -372,12 +370,9 @@ def test_usual_values_of_bodies_are_exact(kind: str, exact: str) -> None:
 
 
 def test_columns_do_not_decide_paths_into_bodies_of_a_schema() -> None:
-    schema = BodySchema(SchemaFormat.AVRO, ((None, b"{}"),))
-    node = Filter.parse("body.a = 5", "amqp").tree
-    assert isinstance(node, t.Compare) and isinstance(node.left, t.Field)
-    by_schema = replace(node, left=replace(node.left, reference=replace(node.left.reference, schema=schema)))
-    assert column_filter(Filter(node, "", "amqp"), declared("b.a int")) is not None
-    assert column_filter(Filter(by_schema, "", "amqp"), declared("b.a int")) is None
+    expression = Filter.parse("body.a = 5", "amqp")
+    assert column_filter(expression, declared("b.a int")) is not None
+    assert column_filter(expression.over(order_schema().text), declared("b.a int")) is None
 
 
 def test_what_is_decidable_is_decided() -> None:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from headgate.derived.columns.declaration import ColumnDeclaration
 from headgate.derived.columns.exactness import inexact_bits
 from headgate.errors import MessageError
-from headgate.evaluate import locate_values
+from headgate.evaluate import body_values, locate_values
 from headgate.message import EncodedMessages, FieldReference, Message, plain_json
-from headgate.message.arrow import body_values, columns_of, fields_of
+from headgate.message.arrow import columns_of, fields_of
 
 Int64Array = NDArray[np.int64]
 

@@ -39,14 +39,16 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.derived.columns.exactness.layout import ColumnBlock, FoundBlock, SectionBlock
+from headgate.evaluate import body_values
 from headgate.message import EncodedMessages, JsonScalar, Section
 from headgate.message.arrow import (
     HEADER_TYPES,
     PROPERTIES_TYPES,
     BodyValues,
     DeclaredColumn,
+    FieldValues,
+    FoundKind,
     SparkType,
-    body_values,
     size_table,
 )
 from headgate.message.constructors import CONSTRUCTOR_WIDTHS, WIDTH_DESCRIBED, WIDTH_SIZE8, WIDTH_SIZE32
@@ -103,17 +105,33 @@ def inexact_bits(
 ) -> NDArray[np.int64]:
     """`(messages,)`: bit b is set where column b is inexact; `values` come from `fields_of`. Cost: 50 ns a message.
 
-    `bodies` is `body_values` of the same arguments, for callers that have it; 1 µs a value more. At most 63 columns.
+    `bodies` are `evaluate.body_values` of the same messages and columns, for callers that have them. At most 63
+    columns.
     """
     found = _bits_of_fields(batch, columns, values)
     bodies = body_values(batch, columns) if bodies is None else bodies
     if bodies is not None:
         for bit, (column, array) in enumerate(zip(columns, values, strict=True)):
             if column.section is Section.DATA:
-                pairs = zip(bodies.of_fields[column.field], array.to_pylist(), strict=True)
-                is_inexact = bodies.malformed | [not is_exact_in_body(each, value) for each, value in pairs]
+                is_inexact = bodies.malformed | _inexact_in_bodies(bodies.of_fields[column.field], array)
                 found |= is_inexact.astype(np.int64) << bit
     return found
+
+
+def _inexact_in_bodies(values: FieldValues, array: pa.Array) -> NDArray[np.bool_]:
+    """`is_exact_in_body` for the values of a column, negated; most of them without Python's numbers."""
+    inexact: NDArray[np.bool_] = (values.kinds != FoundKind.NOTHING) != array.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(array.type):
+        held = array.to_numpy(zero_copy_only=False).astype(np.float64)
+        inexact |= (values.kinds == FoundKind.DECIMAL) & (held != values.doubles)
+        # An integer of 64 bits that is no double has a double beside it that is another integer, or 2^63.
+        whole = np.flatnonzero(values.kinds == FoundKind.INTEGER)
+        inexact[whole] = held[whole] == 2.0**63
+        smaller = whole[~inexact[whole]]
+        inexact[smaller] = held[smaller].astype(np.int64) != values.payloads[smaller]
+    others = array.take(pa.array(values.rows)).to_pylist()
+    inexact[values.rows] = [not is_exact_in_body(*pair) for pair in zip(values.others, others, strict=True)]
+    return inexact
 
 
 def is_exact_in_body(seen: JsonScalar, value: bool | int | float | Decimal | str | None) -> bool:

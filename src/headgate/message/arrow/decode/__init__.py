@@ -72,7 +72,7 @@ def decode_fields(
     kernel = load("headgate.message.arrow.decode.kernel")
     columns: dict[str, pa.Array] = {}
     if bodies is not None:
-        columns = {each.name: body_column(bodies, each) for each in declared if each.section is Section.DATA}
+        columns = {each.name: _of_body(batch, bodies, each) for each in declared if each.section is Section.DATA}
     others = [each for each in declared if each.section is not Section.DATA]
     if kernel is None or not len(batch):
         columns |= {each.name: _reference_field(batch, each) for each in others}
@@ -80,6 +80,12 @@ def decode_fields(
         for walk in _walks(others):
             columns |= _walked(kernel, batch, walk)
     return {each.name: columns[each.name] for each in declared}
+
+
+def _of_body(batch: EncodedMessages, bodies: BodyValues, declared: DeclaredColumn) -> pa.Array:
+    values = bodies.of_fields[declared.field]
+    array, cells = body_column(batch, values, declared)
+    return _replaced(array, values.rows, pa.array(cells, type=declared.type)) if cells else array
 
 
 def _walked(kernel: ModuleType, batch: EncodedMessages, walk: Sequence[DeclaredColumn]) -> dict[str, pa.Array]:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 COUNT = 600
 DECLARED = "region string, price double, p.subject, h.priority, p.creation_time, number int as position, body"
 COLUMNS = f"offset, timestamp, filter_value, {DECLARED}"
+IN_BODIES = "b.a double as amount, b.a bigint as whole, b.a decimal(12,2) as exact, b.k[0] string as first"
 SMALL = StreamArguments(max_segment_size_bytes=3_000)
 
 
@@ -74,10 +75,18 @@ ODD = [
     {"price": math.inf},
     {},
 ]
+BODIES = (
+    b'{"a":1.5,"k":["x"]}',
+    b'{"a":5}',
+    b'{"a":0.1000000000000000055,"k":["y"]}',
+    b'{"a":"x","k":[null]}',
+    b'{"a":5',
+)
 messages = st.lists(
     st.one_of(
         st.integers(0, 999).map(order),
         st.sampled_from([Message(None, subject="x", application_properties=odd).encode() for odd in ODD]),
+        st.sampled_from([Message(body).encode() for body in BODIES]),
         st.sampled_from([b"", b"\x00Sp\xc0", Message(b"-", creation_time=-14_831_769_600_000).encode()]),
         st.binary(max_size=30),
     ),
@@ -102,6 +111,8 @@ FILTERS = [
     "p.subject <> 'x' OR number = -1",
     "p.creation_time < 0",
     "region LIKE 'E%'",
+    "body.a >= 0.1 AND NOT body.k[0] = 'y'",
+    "body.a IS NULL OR body.a = 5",
 ]
 
 
@@ -113,13 +124,13 @@ def test_the_rows_are_those_of_the_source(
     stream = write_stream(
         next(roots), "in", found, chunk_messages=6, arguments=SMALL, filter_source="application_properties.region"
     )
-    declare_columns(stream, DECLARED)
+    declare_columns(stream, f"{DECLARED}, {IN_BODIES}")
     list(COLUMN_FILES.build(stream, now_ms=1))
     for file in column_files(stream)[unbuilt : unbuilt + 1]:
         file.path.unlink()
     options = {} if filter is None else {"filter": filter}
-    frame = read(spark, stream.path, columns=COLUMNS, filter=filter)
-    expected = source(spark, stream, COLUMNS, **options)
+    frame = read(spark, stream.path, columns=f"{COLUMNS}, {IN_BODIES}", filter=filter)
+    expected = source(spark, stream, f"{COLUMNS}, {IN_BODIES}", **options)
     assert types_of(frame) == types_of(expected)
     assert shown(frame) == shown(expected)
 

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -22,8 +23,18 @@ from pyiceberg.utils.config import Config
 
 from headgate.derived.columns import COLUMN_FILES, ColumnFileWarning, column_files, declare_columns, drop_columns
 from headgate.errors import ConfigError, LogError, PreconditionFailedError, ResourceNotFoundError, SinkError
-from headgate.log import PublishStep, Stream, derived_folder, pairs, sweep_derived
+from headgate.log import (
+    PublishStep,
+    Stream,
+    StreamArguments,
+    Writer,
+    derived_folder,
+    pairs,
+    stream_folder,
+    sweep_derived,
+)
 from headgate.log.derived import GRACE_MS
+from headgate.message import Message
 from headgate.tables.iceberg import CatalogLocation, PublishReport, drop_table, list_tables, upkeep
 from headgate.tables.iceberg.offsets import OffsetRanges
 from headgate.tables.iceberg.waste import Waste
@@ -115,6 +126,22 @@ def test_duckdb_and_polars_read_it(stream: Stream, place: CatalogLocation, monke
             == frame.select(pl.len()).collect().item() + rows(place)["region"].null_count
         )
         assert len(list(table.scan(row_filter="offset < 5").plan_files())) == 1
+
+
+def test_values_in_bodies_are_columns_of_the_table(tmp_path: Path, place: CatalogLocation) -> None:
+    arguments = StreamArguments(max_segment_size_bytes=2_000)
+    made = Stream.create(stream_folder(tmp_path, "sales"), name="sales", now_ms=0, arguments=arguments)
+    with Writer.open(made, now_ms=0) as writer:
+        for number in range(60):
+            body = json.dumps({"order": {"total": number / 4, "region": ("EMEA", None)[number % 2]}})
+            writer.append([(Message(body.encode()).encode(), None)], now_ms=number)
+    stream = Stream.open(made.path)
+    declare_columns(stream, "b.order.total decimal(10,2), b.order.region string")
+    build(stream)
+    assert publish(stream, place).rows > 20
+    for offset, row in enumerate(rows(place).to_pylist()):
+        assert (row["offset"], row["total"]) == (offset, Decimal(offset) / 4)
+        assert row["region"] == ("EMEA", None)[offset % 2]
 
 
 def test_columns_come_and_go_by_their_ids(stream: Stream, place: CatalogLocation) -> None:

@@ -186,7 +186,7 @@ PLACE_SHIFT = 8
 SOURCE_SHIFT = 20
 
 # An indexed field: register of the field in bytes, kinds that only the reference can tell, which texts to look up,
-# whether numbers and booleans are keys, and the bounds of its ranges.
+# whether numbers and booleans are keys, the bounds of its ranges, and a bit for each level that some range has.
 FIELD_SLOT = 0
 FIELD_OPEN_KINDS = 8
 FIELD_PROBES = 16  # position
@@ -206,7 +206,7 @@ PROBE_WORDS = 2
 BEGINNING = 32
 END = 33
 WINDOW = 34  # some bytes anywhere in a text
-RANGE = 35  # a block of 2^level places between the bounds of a field: level << LEVEL_SHIFT | place >> level
+RANGE = 35  # a block of 2^level places among the bounds of a field: level << LEVEL_SHIFT | place >> level
 LEVEL_SHIFT = 40
 WINDOW_LENGTHS = (8, 6, 4, 3, 2, 1)
 

@@ -389,6 +389,7 @@ class _Index:
             field: _bounds_of([each.range for each in self.indexed if each.range and each.range.field == field])
             for field in {each.range.field for each in self.indexed if each.range}
         }
+        levels = dict.fromkeys(bounds, 0)
         postings: dict[Key, list[int]] = {}
         for each, candidate in zip(self.indexed, candidates, strict=True):
             for key in each.keys:
@@ -398,12 +399,15 @@ class _Index:
                 # Bounds have odd places, what lies between them even ones.
                 low = 2 * int(places.searchsorted(each.range.low)) + 1 + each.range.low_excluded
                 high = 2 * int(places.searchsorted(each.range.high)) + 1 - each.range.high_excluded
-                level = (low ^ high).bit_length()
-                key = (each.range.field, layout.RANGE, level << layout.LEVEL_SHIFT | low >> level)
-                postings.setdefault(key, []).extend((low | high << layout.LAST_PLACE_SHIFT, candidate))
+                # Blocks that are longer than the range: it lies in one or two.
+                level = (high - low).bit_length()
+                levels[each.range.field] |= 1 << level
+                for block in {low >> level, high >> level}:
+                    key = (each.range.field, layout.RANGE, level << layout.LEVEL_SHIFT | block)
+                    postings.setdefault(key, []).extend((low | high << layout.LAST_PLACE_SHIFT, candidate))
         words, key_positions, windows = self._keys(postings)
         slot_bytes = REGISTER_BYTES * compiled.slot_registers if self._asked else 0
-        fields, probes, all_bounds = self._fields(rules, references, compiled.slots, postings, bounds)
+        fields, probes, all_bounds = self._fields(rules, references, compiled.slots, postings, bounds, levels)
         remembered = sum(self._uses[number] > 1 for number in self._asked)
         repeats = any(_may_repeat(each.keys) for each in self.indexed)
         return IndexPlan(
@@ -488,6 +492,7 @@ class _Index:
         slots: Mapping[FieldReference, int],
         keys: Iterable[Key],
         bounds: Mapping[int, NDArray[np.float64]],
+        levels: Mapping[int, int],
     ) -> tuple[Words, Words, Words]:
         """The fields, the probes of all, and the bounds of all."""
         equality = EQUALITIES[rules]
@@ -514,7 +519,7 @@ class _Index:
                     int(field in numeric),
                     8 * sum(map(len, every_bound)),
                     len(own),
-                    (2 * len(own) + 1).bit_length() + 1,
+                    levels.get(field, 0),
                 )
             )
             every_probe += sorted(probes[field])

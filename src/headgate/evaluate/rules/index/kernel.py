@@ -32,6 +32,7 @@ from headgate.kernels.memory import (
     load_i64,
     prefetch,
     store_i64,
+    trailing_zeros,
 )
 
 _FIELD_BYTES = 8 * layout.FIELD_WORDS
@@ -373,7 +374,10 @@ def _find_ranges(head: int, row: int, registers: int, field: int, number: int, k
             # An integer beyond 2^53 need not equal its nearest double.
             place += order_numbers(kind, payload, FLOAT, bound) - 1
     label = number << layout.KEY_FIELD_SHIFT | layout.RANGE
-    for level in range(load_i64(field + layout.FIELD_LEVELS)):
+    levels = load_i64(field + layout.FIELD_LEVELS)
+    while levels != 0:
+        level = trailing_zeros(levels)
+        levels &= levels - 1
         payload = level << layout.LEVEL_SHIFT | place >> level
         found = _part_hash(label, _number_hash(payload))
         if _is_key(head, found) and not _keep(head, row, registers, label, payload, place, found):

@@ -2,7 +2,8 @@
 
 Event Ruler (Maven Central, `benchmarks/java/rules`) runs where Java and Maven are; any other engine is given as a
 program that takes the same arguments and prints the same JSON: `--rival "Quamina=/path/to/program"`. They read event
-patterns and flat JSON objects, Headgate reads encoded messages with application properties: each what it is made for.
+patterns and flat JSON objects; Headgate reads encoded messages, once with application properties and once with the same
+JSON objects as bodies.
 
 Rates are events a second of processor time, so that what else runs on the machine counts little. Memory of Headgate is
 what a process that received the set needs for it, with the memory of one run; the others state their heap. All must
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from harness import ARTIFACTS, report_table, short
 from rule_workloads import WORKLOADS, Workload, document_of, events_of, filter_of, message_of, pattern_of, rules_of
 
@@ -85,10 +87,12 @@ def received(folder: Path) -> None:
     print(json.dumps({"bytes": held, "rates": rates}))
 
 
-def headgate(workload: Workload, count: int, folder: Path) -> tuple[dict[str, Any], RuleSet, EncodedMessages]:
-    """Headgate's figures, the set, and the events."""
-    filters = [filter_of(rule) for rule in rules_of(workload, count)]
-    batch = EncodedMessages.of([message_of(event) for event in events_of(workload, EVENTS, count)])
+def headgate(
+    workload: Workload, count: int, folder: Path, *, in_body: bool
+) -> tuple[dict[str, Any], RuleSet, EncodedMessages]:
+    """Headgate's figures, the set, and the events; `in_body`: these are JSON bodies."""
+    filters = [filter_of(rule, within="body." if in_body else "") for rule in rules_of(workload, count)]
+    batch = EncodedMessages.of([message_of(event, in_body=in_body) for event in events_of(workload, EVENTS, count)])
     start = time.process_time()
     rules = RuleSet(filters)
     built = time.process_time() - start
@@ -130,6 +134,7 @@ def rival(
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--received", type=Path)
+    options.add_argument("--workload", action="append", choices=[workload.name for workload in WORKLOADS])
     options.add_argument("--rules", type=int, default=RULES)
     options.add_argument("--build-seconds", type=float, default=300, help="rules that take longer are left out")
     options.add_argument("--rival", action="append", default=[], metavar="NAME=COMMAND")
@@ -142,13 +147,16 @@ def main() -> None:
     rivals |= {name: shlex.split(command) for name, _, command in (each.partition("=") for each in given.rival)}
     cells = []
     measurements: list[dict[str, Any]] = []
-    for workload in WORKLOADS:
+    for workload in (each for each in WORKLOADS if not given.workload or each.name in given.workload):
         with tempfile.TemporaryDirectory() as path:
             folder = Path(path)
-            own, rules, batch = headgate(workload, given.rules, folder)
+            own, rules, batch = headgate(workload, given.rules, folder, in_body=False)
             sample = rules.match(batch.take(slice(0, CHECKED)), now_ms=0)
             rate = statistics.median(own["rates"])
-            found = [("Headgate", own)]
+            of_bodies, rules, batch = headgate(workload, given.rules, folder, in_body=True)
+            again = rules.match(batch.take(slice(0, CHECKED)), now_ms=0)
+            assert np.array_equal(sample.rows, again.rows) and np.array_equal(sample.rules, again.rules)
+            found = [("Headgate, properties", own), ("Headgate, JSON bodies", of_bodies)]
             for name, command in rivals.items():
                 if command is None:
                     continue

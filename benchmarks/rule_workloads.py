@@ -2,7 +2,7 @@
 
 A condition is one fact about one field; a rule is all of its conditions. The same rule is written as a filter of
 dialect `amqp` and as a pattern in the JSON form of Amazon EventBridge, which Event Ruler and Quamina read; the same
-event as a message with application properties and as a flat JSON object.
+event as a message with application properties, as a flat JSON object, and as a message with that as its body.
 """
 
 from __future__ import annotations
@@ -205,8 +205,10 @@ def _bounds(condition: Condition) -> Iterator[tuple[str, Value]]:
             yield operator, value
 
 
-def message_of(event: Event) -> bytes:
-    """The event as an encoded message with application properties."""
+def message_of(event: Event, *, in_body: bool = False) -> bytes:
+    """The event as an encoded message with application properties, or with a JSON body for filters within `body.`."""
+    if in_body:
+        return Message(document_of(event).encode()).encode()
     return Message(b"{}", application_properties=dict(event)).encode()
 
 
@@ -235,6 +237,10 @@ def _pattern(condition: Condition) -> list[object]:
             return [{condition.kind: values[0]}]
 
 
+SHORTEST_DOCUMENT = 200
+
+
 def document_of(event: Event) -> str:
-    """The event as a flat JSON object."""
-    return json.dumps(event, separators=(",", ":"))
+    """The event as a flat JSON object of 200 to 400 bytes; what is missing is a text that no rule asks for."""
+    missing = SHORTEST_DOCUMENT - len(json.dumps({**event, "note": ""}, separators=(",", ":")))
+    return json.dumps({**event, "note": "-" * missing} if missing > 0 else event, separators=(",", ":"))

@@ -443,12 +443,14 @@ class Session:
 
     def group_resubmitter(self, group: str, request: Resubmission) -> Resubmitter:
         """The same for the dead letters of a consumer group; without a target they go back to their queues."""
-        self.group_dead_letters(group)  # an unknown group is refused now
         dead_letters = self._parts.consumer_groups.views.dead_letters
         origin = DeadLetterOrigin(lambda: dead_letters(group), lambda: self.check_reads(group), self.check_writes)
         if request.to is not None and request.to.startswith(dead_letters_of("")):
             raise PreconditionFailedError("dead letters are not resubmitted to dead letters", subject=request.to)
-        return self._resubmitter(origin, request)
+        resubmitter = self._resubmitter(origin, request)
+        # An unknown group is refused now, but to nobody who may not ask.
+        self.group_dead_letters(group)
+        return resubmitter
 
     def _resubmitter(self, origin: DeadLetterOrigin, request: Resubmission) -> Resubmitter:
         parts = self._parts

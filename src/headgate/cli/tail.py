@@ -135,6 +135,8 @@ def tail(
             _copy(cursor, write, count=count, wait=wait if follow else None)
         finally:
             if counters or (sys.stderr.isatty() and not follow):
+                # What they are about comes first, also where both go to one place.
+                sys.stdout.flush()
                 _write_counters(cursor, as_json=as_json, is_remote=location.is_server)
     return 0
 

@@ -476,7 +476,7 @@ class BodySchemaFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str | None = None
 
 
-class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StreamChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """New values for arguments of a stream, by their names without `x-`; null removes an argument.
 
     `body_schema` is for a stream that is made, and is never changed.

@@ -11,7 +11,7 @@ import pytest
 from brokers import stored
 from group_lab import GroupLab, message, number_of
 from headgate.broker import Job, JobState, Permissions, Resubmission
-from headgate.errors import AccessRefusedError, HeadgateError, PreconditionFailedError
+from headgate.errors import AccessRefusedError, HeadgateError, PreconditionFailedError, ResourceNotFoundError
 from headgate.ledger import copy_number
 from headgate.message import Message
 from log_streams import FailingFiles, Killed, killed_process, quick_folder
@@ -129,6 +129,9 @@ def test_the_right_to_write_counts_for_each_topic(lab: GroupLab) -> None:
 
 
 def test_a_group_without_dead_letters_has_nothing_to_resubmit(lab: GroupLab) -> None:
+    with pytest.raises(ResourceNotFoundError, match="no such consumer group"):
+        resubmit(lab)
+    lab.receive()
     assert told(resubmit(lab)) == (JobState.DONE, 0, 0)
     assert lab.broker.catalogue.find(LETTERS) is None
 

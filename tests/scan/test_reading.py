@@ -18,6 +18,7 @@ from headgate.errors import (
     StreamNotFoundError,
     StreamReplacedError,
 )
+from headgate.evaluate.body.sample import MOST_SAMPLED_BYTES
 from headgate.evaluate.filter import Filter
 from headgate.log import OffsetSpecification, Stream, StreamArguments
 from headgate.log.entries import SubBatch
@@ -332,6 +333,31 @@ def test_exact_reading_counts_every_verdict(tmp_path: Path) -> None:
         counters = cursor.counters
     assert (counters.messages_evaluated, counters.messages_matched) == (4, 1)
     assert (counters.messages_unknown, counters.messages_error, counters.messages_malformed) == (1, 1, 1)
+
+
+_NO_JSON = Message(b"\0 no JSON").encode()
+
+
+@pytest.mark.parametrize(
+    ("entries", "text", "sampled", "unreadable"),
+    [
+        pytest.param([Message(b"{}").encode(), _NO_JSON], "body.a = 1", 1, 0, id="JSON"),
+        pytest.param([_NO_JSON, Message(b"{}").encode()], "body.a = 1", 1, 1, id="no JSON"),
+        pytest.param([SubBatch.of([_NO_JSON], Compression.GZIP)], "body.a = 1", 1, 1, id="no JSON in a sub-batch"),
+        pytest.param([_NO_JSON], "a = 1", 0, 0, id="no path"),
+        pytest.param([b"\0no message"], "body.a = 1", 0, 0, id="no message"),
+        pytest.param([Message(b"[" * MOST_SAMPLED_BYTES).encode()], "body.a = 1", 0, 0, id="too long"),
+    ],
+)
+def test_one_body_of_each_read_says_whether_paths_find_json(
+    tmp_path: Path, entries: list[bytes | SubBatch], text: str, sampled: int, unreadable: int
+) -> None:
+    stream = _stream(tmp_path)
+    with Writer.open(stream, now_ms=0) as writer:
+        append_chunk(writer, [(each, None) if isinstance(each, bytes) else each for each in entries], now_ms=1)
+    with Cursor(stream, ScanRequest(filter=Filter.parse(text, "amqp")), start=FIRST, now_ms=0) as cursor:
+        _drain(cursor)
+        assert (cursor.counters.bodies_sampled, cursor.counters.bodies_unreadable) == (sampled, unreadable)
 
 
 @pytest.mark.parametrize("exact", [True, False])

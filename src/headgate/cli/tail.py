@@ -256,6 +256,9 @@ def _write_counters(cursor: _Cursor, *, as_json: bool, is_remote: bool) -> None:
     ]
     if counters.messages_malformed:
         lines.append(f"no AMQP messages: {shown_count(counters.messages_malformed)} of those evaluated")
+    if counters.bodies_unreadable:
+        of_sampled = f"{shown_count(counters.bodies_unreadable)} of {shown_count(counters.bodies_sampled)} looked at"
+        lines.append(f"bodies that are not JSON, or not of the schema: {of_sampled}; every path is unknown there")
     if counters.messages_decided_by_index:
         lines.append(
             f"match index: {counted(counters.chunks_skipped_by_index, 'chunk')} skipped unread, "

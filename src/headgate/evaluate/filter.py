@@ -49,17 +49,18 @@ class Filter:
     `text` is the filter's text, or a display of its property maps; the spans of `tree` are places in it. `dialect` is
     the language of the text, None for property maps, correlation filters and tags. `uses_time` and `uses_chance`: it
     contains UTC() or newid(), so the verdict depends on more than the message. `has_own_rules`: its language has
-    operators of its own, which only the reference knows. `has_schema`: it looks into bodies of a declared schema, which
-    only the reference decodes.
+    operators of its own, which only the reference knows. `has_body_paths`: it looks into bodies by paths. `body_schema`
+    is the schema that these bodies have, which only the reference decodes; None: JSON.
     """
 
     __slots__ = (
         "_compiled",
         "_program",
+        "body_schema",
         "dialect",
         "fields",
+        "has_body_paths",
         "has_own_rules",
-        "has_schema",
         "text",
         "tree",
         "uses_chance",
@@ -73,6 +74,8 @@ class Filter:
         nodes = t.walk(tree)
         kinds = {type(node) for node in nodes}
         self.fields = frozenset([node.reference for node in nodes if isinstance(node, t.Field)])
+        # Attributes of events lie in bodies, too, and have no paths.
+        self.has_body_paths = t.Attribute not in kinds and any(map(_is_in_body, self.fields))
         own = t.own_rules(tree)
         self.has_own_rules = own is not None
         if own is not None:
@@ -82,7 +85,7 @@ class Filter:
         for schema in schemas:
             # For the same reason. A task may run where the library of the format is missing.
             schema.check()
-        self.has_schema = bool(schemas)
+        self.body_schema = next(iter(schemas), None)
         self.uses_time = t.Now in kinds
         self.uses_chance = t.NewId in kinds
         self._program: Program | None = None
@@ -183,13 +186,6 @@ class Filter:
             return node
 
         return Filter(t.with_leaves(self.tree, bound), self.text, self.dialect)
-
-    @property
-    def has_body_paths(self) -> bool:
-        """Whether it looks into bodies by paths; attributes of events lie in bodies, too, and have no paths."""
-        if not any(map(_is_in_body, self.fields)):
-            return False
-        return not any(isinstance(node, t.Attribute) for node in t.walk(self.tree))
 
     def __reduce__(self) -> tuple[object, ...]:
         return Filter, (self.tree, self.text, self.dialect)

@@ -42,6 +42,10 @@ class ScanCounters(msgspec.Struct):
     """Verdict error, malformed messages included; counted with `exact` only."""
     messages_malformed: int = 0
     """Entries that are no AMQP message: with `exact` all of them, else the ones that evaluation met."""
+    bodies_sampled: int = 0
+    """Bodies that were looked at for a filter with paths into bodies: at most one of each read."""
+    bodies_unreadable: int = 0
+    """Those of them that are no JSON, or not of the stream's schema: every path is unknown there."""
     cpu_ns: int = 0
     """Nanoseconds of processor time for reading and deciding, in servers; 0 without a clock. Work done once for several
     readers is divided among them in equal shares."""
@@ -78,6 +82,8 @@ class ScanCounters(msgspec.Struct):
         self.messages_unknown += other.messages_unknown
         self.messages_error += other.messages_error
         self.messages_malformed += other.messages_malformed
+        self.bodies_sampled += other.bodies_sampled
+        self.bodies_unreadable += other.bodies_unreadable
         self.cpu_ns += other.cpu_ns
 
     def copy(self) -> ScanCounters:

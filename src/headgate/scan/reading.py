@@ -215,3 +215,5 @@ def _count(tally: Tally, kept: int, malformed: int, counters: ScanCounters) -> N
     counters.messages_unknown += tally.unknown
     counters.messages_error += tally.error
     counters.messages_malformed += malformed
+    counters.bodies_sampled += tally.bodies.sampled
+    counters.bodies_unreadable += tally.bodies.unreadable

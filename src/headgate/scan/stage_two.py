@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate import kernels
 from headgate.arrays import total
-from headgate.evaluate import UNDECIDED, Verdict, layout, malformed_rows
+from headgate.evaluate import NO_SAMPLE, UNDECIDED, BodySample, Verdict, layout, malformed_rows, sample_body
 from headgate.log import ChunkHeaders, StopReason, WalkedEntries, first_mismatch, walk_entries
 from headgate.message import EncodedMessages
 from headgate.scan.layout import ChunkBlock
@@ -88,11 +88,15 @@ class ChunksInMemory:
 
 @dataclass(slots=True)
 class Tally:
-    """Number of messages in the wanted range by verdict; a read that is not exact counts unknown as false."""
+    """Number of messages in the wanted range by verdict; a read that is not exact counts unknown as false.
+
+    `bodies` says whether paths of the filter find JSON.
+    """
 
     evaluated: int = 0
     unknown: int = 0
     error: int = 0
+    bodies: BodySample = NO_SAMPLE
 
 
 @dataclass(slots=True)
@@ -200,6 +204,8 @@ class Decider:
         counted = Tally(sum(tally))
         if self.request.exact:
             counted = Tally(counted.evaluated, tally[Verdict.UNKNOWN], tally[Verdict.ERROR])
+        if chunk > first_chunk and program is not None:
+            counted.bodies = _sampled(chunks, first_chunk, self.request)
         if reason == 0 and chunk_count < len(chunks):
             reason = Obstacle.WRONG_CHECKSUM
         starts, lengths, offsets, rows = buffers.columns[:, :kept].copy()
@@ -258,13 +264,22 @@ class Decider:
 
 def select(messages: EncodedMessages, request: ScanRequest) -> tuple[NDArray[np.intp], NDArray[np.intp], Tally]:
     """The rows that a request keeps, the rows found to be no AMQP message, and the number of verdicts."""
-    tally = Tally(len(messages.starts))
+    tally = Tally(len(messages.starts), bodies=sample_body(messages, request.filter))
     if request.filter is None:
         return np.arange(len(messages)), np.empty(0, dtype=np.intp), tally
     verdicts = request.filter.verdicts(messages, now_ms=request.now_ms, exact=request.exact)
     if request.exact:
         tally.unknown, tally.error = (int((verdicts == verdict).sum()) for verdict in (Verdict.UNKNOWN, Verdict.ERROR))
     return np.flatnonzero(verdicts == Verdict.TRUE), _malformed_among(messages, verdicts), tally
+
+
+def _sampled(chunks: ChunksInMemory, chunk: int, request: ScanRequest) -> BodySample:
+    """The sample of a chunk whose entries are messages, each behind its length (four bytes, big-endian)."""
+    if request.filter is None or not request.filter.has_body_paths or not chunks.entry_counts[chunk]:
+        return NO_SAMPLE
+    starts = chunks.data_starts[chunk : chunk + 1]
+    lengths = chunks.data[starts[0] : starts[0] + 4].view(">u4").astype(np.int64)
+    return sample_body(EncodedMessages(chunks.data, starts + 4, lengths), request.filter)
 
 
 def _malformed_among(messages: EncodedMessages, verdicts: NDArray[np.uint8]) -> NDArray[np.intp]:

@@ -203,6 +203,8 @@ _SCAN_MEANING = {
     "messages_unknown": "Messages whose verdict was unknown; counted in exact mode only.",
     "messages_error": "Messages whose verdict was an error; counted in exact mode only.",
     "messages_malformed": "Messages that a filter found not to be AMQP messages.",
+    "bodies_sampled": "Bodies that were looked at for a filter with paths into bodies: at most one of each read.",
+    "bodies_unreadable": "Bodies among those looked at that are no JSON, or not of the stream's schema.",
 }
 
 
@@ -351,6 +353,16 @@ TOPIC: tuple[Family[TopicSample], ...] = (
         "headgate_topic_rule_failures_total",
         "Filters and actions of rules that failed, one for each rule and message.",
         lambda t: t.topic.counters.rule_failures,
+    ),
+    Family(
+        "headgate_topic_bodies_sampled_total",
+        "Bodies that were looked at because a rule has paths into bodies: at most one of each batch.",
+        lambda t: t.topic.counters.bodies_sampled,
+    ),
+    Family(
+        "headgate_topic_bodies_unreadable_total",
+        "Bodies among those looked at that are no JSON, or not of the stream's schema.",
+        lambda t: t.topic.counters.bodies_unreadable,
     ),
     Family("headgate_topic_rule_changes_total", "Changes of rules.", lambda t: t.topic.counters.rule_changes),
     Family(

@@ -67,6 +67,16 @@ def test_actions_change_the_copy_and_rules_with_them_give_copies_of_their_own(la
     assert changed.application_properties["RuleName"].value == "Act"
 
 
+def test_a_topic_says_how_many_bodies_its_rules_cannot_look_into(lab: Lab) -> None:
+    rule = RuleDefinition("Large", sql="body.total > 100", dialect="amqp")
+    lab.topic(*RED_ONLY, AddRule("red", rule))
+    for body in (b'{"total": 200}', b"total: 200", b"\0\1"):
+        lab.publish(Message(body).encode())
+        lab.turn()
+    counters = lab.broker.topics.get("orders").counters
+    assert (counters.messages_decided, counters.bodies_sampled, counters.bodies_unreadable) == (3, 3, 2)
+
+
 def test_receivers_of_one_subscription_share_its_copies(lab: Lab) -> None:
     lab.topic(*RED_ONLY)
     links = [lab.link(want=want) for want in (10, 2, 10)]

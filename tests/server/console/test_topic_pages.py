@@ -209,7 +209,7 @@ def test_dead_letters_of_a_group_are_resubmitted_chosen_or_all(
     expect(page.get_by_text("No dead letters")).to_be_visible()
     page.get_by_role("link", name="The group").click()
     expect(page.get_by_role("heading", name="billing", level=1)).to_be_visible()
-    page.get_by_role("link", name="Dead letters", exact=True).last.click()
+    page.get_by_role("main").get_by_role("link", name="Dead letters", exact=True).click()
     expect(page.get_by_role("heading", name="Dead letters of billing", level=1)).to_be_visible()
     management.rocketmq.remove_group("billing")
     management.rocketmq.remove_topic("payments")

@@ -47,6 +47,10 @@ class TopicCounters:
     rule_failures: int = 0
     """Filters and actions that failed, one for each rule and message."""
     rule_changes: int = 0
+    bodies_sampled: int = 0
+    """Bodies that were looked at because a rule has paths into bodies: at most one of each batch."""
+    bodies_unreadable: int = 0
+    """Those of them that are no JSON, or not of the stream's schema."""
     cpu_ns: int = 0
     """Processor time, in nanoseconds, of reading and deciding messages for all subscriptions together; 0 where it is
     not measured."""
@@ -245,6 +249,8 @@ class BrokerTopic:
         arrived: Counter[int] = Counter()
         for selected in step.selected:
             self.counters.rule_failures += selected.num_failures
+            self.counters.bodies_sampled += selected.bodies.sampled
+            self.counters.bodies_unreadable += selected.bodies.unreadable
             if len(selected.copies.offsets):
                 arrived.update(selected.copies.per_subscription())
             if len(selected.sound):

@@ -84,7 +84,7 @@ def check_registrable(expression: Filter) -> None:
         reason = "its verdict depends on more than the stored message"
         if expression.has_own_rules:
             reason = "its language has operators of its own, and nothing says when they change"
-        elif expression.has_schema:
+        elif expression.body_schema is not None:
             reason = "it looks into bodies of a declared schema, which a library decodes that may change"
         raise FilterTypeError(
             f"cannot be registered for the match index: {reason}",

@@ -158,7 +158,7 @@ def _parts_of(members: Sequence[Member]) -> tuple[Part, ...]:
     for member in members:
         fields = [node for node in walk(member.filter.tree) if isinstance(node, Field)]
         rules = {id(field.rules): field.rules for field in fields}
-        if member.filter.has_own_rules or member.filter.has_schema:
+        if member.filter.has_own_rules or member.filter.body_schema is not None:
             mixed.append(member)
         elif len(rules) == 1:
             in_body = any(field.reference.section is Section.DATA for field in fields)

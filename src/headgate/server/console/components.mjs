@@ -28,7 +28,7 @@
 
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs"
 import { ask } from "./api.mjs"
-import { ago, count, moment } from "./format.mjs"
+import { ago, count, exact, moment } from "./format.mjs"
 import { html } from "./html.mjs"
 import { change, href, usePlace } from "./router.mjs"
 import uPlot from "./vendor/uplot.mjs"
@@ -86,6 +86,11 @@ export function Stat({ label, value, note, tone, to }) {
     </div>
   `
 }
+
+/** Says that filters look into bodies where no paths are; nothing while all bodies that were looked at are readable. */
+export const UnreadableBodies = ({ of: { bodies_sampled: sampled, bodies_unreadable: unreadable } }) =>
+  unreadable > 0 &&
+  html`<p class="stale">Of ${exact(sampled)} bodies that were looked at, ${exact(unreadable)} ${unreadable === 1 ? "is" : "are"} not what filters with paths expect: not JSON, or not of the stream's schema. Every path is unknown there.</p>`
 
 export function Facts({ of }) {
   return html`<dl class="facts">${of.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`

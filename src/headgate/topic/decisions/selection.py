@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.evaluate import malformed_rows
+from headgate.evaluate import BodySample, malformed_rows, sample_body
 from headgate.language.tree import Constant
 from headgate.message import EncodedMessages
 from headgate.topic.copies import PLAIN, CopyRun
@@ -32,7 +32,7 @@ class Selected:
     `failing_on_malformed` a dead letter of all bytes in `malformed`, which are not a message. `sound` and `malformed`
     are offsets `(messages,)`, ascending; they are told apart only if a subscription needs it. `sessions` has the
     session ids of copies whose subscriptions give them out by session. `num_failures` counts filters and actions that
-    failed, one for each rule and message.
+    failed, one for each rule and message. `bodies` says whether paths of filters find JSON.
     """
 
     copies: Pairs
@@ -43,6 +43,7 @@ class Selected:
     failing_on_malformed: Int64Array
     sessions: SessionIds
     num_failures: int
+    bodies: BodySample
 
 
 class Selector:
@@ -60,6 +61,9 @@ class Selector:
         rest = replace(topic, subscriptions=kept)
         self._router: Router = Router(rest, stream=stream) if before is None else before._router.changed(rest)
         self._numbers = _numbers(topic.subscriptions)
+        filters = (rule.filter for place, rule in self._router.slot_rules if place >= 0)
+        self._in_bodies = next((each for each in filters if each.has_body_paths), None)
+        """A filter with paths into bodies, if a rule has one."""
         self._by_session = np.array([each.settings.requires_session for each in topic.subscriptions], dtype=np.bool_)
         self._all_by_session = any(each.settings.requires_session for each in taking_all)
         self._topic = topic
@@ -97,7 +101,10 @@ class Selector:
         failures = self._pairs(placed.failures, offsets)
         sessions = self._session_ids(placed, batch, offsets)
         num_failures = len(placed.decided.error_slots) + len(placed.failed_slots)
-        return Selected(copies, failures, offsets, malformed, self._taking_all, self._failing, sessions, num_failures)
+        bodies = sample_body(batch, self._in_bodies)
+        return Selected(
+            copies, failures, offsets, malformed, self._taking_all, self._failing, sessions, num_failures, bodies
+        )
 
     def _session_ids(self, placed: Placed, batch: EncodedMessages, offsets: Int64Array) -> SessionIds:
         """The session ids of copies that are given out by session: of their messages, or of changed copies."""

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "../vendor/hooks.mjs"
 import { ask, named, useAsked, usePolled } from "../api.mjs"
 import {
-  Ago, Badge, Bars, Card, Chart, Confirm, Dialog, Empty, Facts, Form, Loaded, Meter, Page, Stat, Stats, Table, Tabs, Time, toast, useTab,
+  Ago, Badge, Bars, Card, Chart, Confirm, Dialog, Empty, Facts, Form, Loaded, Meter, Page, Stat, Stats, Table, Tabs, Time, UnreadableBodies, toast, useTab,
 } from "../components.mjs"
 import { byteRate, bytes, count, counted, duration, exact, percent, plain, rate } from "../format.mjs"
 import { html } from "../html.mjs"
@@ -34,7 +34,7 @@ export default function Stream({ stream }) {
   return html`<${Page} title=${stream} crumbs=${[["Streams", href(["streams"])]]} actions=${actions}>
     ${row?.error && html`<p class="stale" role="alert"><bdi>${row.error}</bdi></p>`}
     ${streams.data && !row && html`<p class="stale" role="alert">This stream is not in your list: it was deleted, or you may not read it.</p>`}
-    ${row && !row.error && html`<${Numbers} row=${row} readers=${readers} />`}
+    ${row && !row.error && html`<${Numbers} row=${row} readers=${readers} /><${UnreadableBodies} of=${row.reading} />`}
     <${Tabs} tabs=${tabs} />
     ${tab === "storage" && html`<${Storage} stream=${stream} />`}
     ${tab === "consumers" &&

@@ -2,7 +2,7 @@
 
 import { useState } from "../vendor/hooks.mjs"
 import { ask, named, useAsked, usePolled } from "../api.mjs"
-import { Badge, Card, Check, Confirm, Dialog, Empty, Facts, Field, Form, Icon, Loaded, Page, Stack, Stat, Stats, Table, Tabs, Time, toast, useTab } from "../components.mjs"
+import { Badge, Card, Check, Confirm, Dialog, Empty, Facts, Field, Form, Icon, Loaded, Page, Stack, Stat, Stats, Table, Tabs, Time, UnreadableBodies, toast, useTab } from "../components.mjs"
 import { count, counted, exact } from "../format.mjs"
 import { html } from "../html.mjs"
 import { change, go, href } from "../router.mjs"
@@ -44,6 +44,7 @@ function Topic({ of: topic, create }) {
       <${Stat} label="Dead letters" value=${count(topic.dead_lettered)} tone=${topic.dead_lettered ? "warn" : undefined} to=${href(["dead-letters"], { q: topic.name })} />
       <${Stat} label="Rule failures" value=${count(failures)} tone=${failures ? "bad" : undefined} />
     </${Stats}>
+    <${UnreadableBodies} of=${topic.counters} />
     <${Tabs} tabs=${tabs} />
     ${tab === "subscriptions" && html`<${Subscriptions} topic=${topic} create=${create} />`}
     ${tab === "rules" &&

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from body_schemas import TYPE, descriptor_set, order_body, order_schema
 from headgate.errors import ConfigError
@@ -107,6 +107,28 @@ def test_nesting_beyond_the_librarys_limit_and_too_many_values_do_not_decode() -
 
 def _varint(number: int) -> bytes:
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
+
+
+def one_message(syntax: str, fields: dict[str, Any]) -> BodySchema:
+    """The schema of a message with fields 1, 2 …, named with their types."""
+    file = FileDescriptorProto(name="one.proto", syntax=syntax)
+    message = file.message_type.add(name="One")
+    message.oneof_decl.add(name="chosen")
+    for number, (name, kind) in enumerate(fields.items(), 1):
+        message.field.add(name=name, number=number, type=kind, label=FieldDescriptorProto.LABEL_OPTIONAL, oneof_index=0)
+    return BodySchema(SchemaFormat.PROTOBUF, ((None, FileDescriptorSet(file=[file]).SerializeToString()),), "One")
+
+
+def test_strings_of_proto2_that_are_no_utf_8_do_not_decode() -> None:
+    schema = one_message("proto2", {"text": FieldDescriptorProto.TYPE_STRING})
+    assert verdict("body.text = 'x'", schema, b"\x0a\x01x") is True
+    assert verdict("body.text = '/w=='", schema, b"\x0a\x01\xff") is None
+
+
+@pytest.mark.parametrize("name", ["DESCRIPTOR", "HasField", "ListFields"])
+def test_fields_may_have_names_that_the_library_uses(name: str) -> None:
+    schema = one_message("proto3", {name: FieldDescriptorProto.TYPE_INT32, "other": FieldDescriptorProto.TYPE_INT32})
+    assert verdict(f"body.{name} = 5 AND NOT EXISTS(body.other)", schema, b"\x08\x05") is True
 
 
 def test_confluents_header_names_the_file_and_the_type() -> None:
@@ -268,6 +290,29 @@ def test_avro_that_is_cut_or_has_bytes_behind_it_does_not_decode() -> None:
     framed = avro_schema(AVRO, 3)
     assert framed.document(b"\0\0\0\0\3" + body) is not None
     assert framed.document(body) is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "right", "wrong"),
+    [
+        (AVRO["fields"][7]["type"], b"\x02", [b"\x04", b"\x01", b"\x03"]),  # Symbols -1 and -2 are none.
+        (["null", "int"], b"\x02\x02", [b"\x04\x02", b"\x01\x02", b"\x03"]),  # Nor are branches.
+        ("int", b"\xff\xff\xff\xff\x0f", [b"\x80\x80\x80\x80\x10"]),
+        ("long", b"\xff" * 9 + b"\x01", [b"\xff" * 9 + b"\x03", b"\x80" * 10 + b"\x00"]),
+        ("boolean", b"\x01", [b"\x02", b"\xff"]),
+        ("string", b"\x02a", [b"\x01a", b"\x02\xff"]),
+        ({"type": "array", "items": "int"}, b"\x03\x04\x02\x04\x02\x06\x00", [b"\x03\x02\x02\x04\x00"]),
+        ({"type": "map", "values": "int"}, b"\x01\x06\x02a\x02\x00", [b"\x01\x04\x02a\x02\x00"]),
+    ],
+    ids=["enum", "union", "int", "long", "boolean", "string", "array", "map"],
+)
+def test_numbers_that_a_schema_of_avro_does_not_have_do_not_decode(
+    stated: object, right: bytes, wrong: list[bytes]
+) -> None:
+    pytest.importorskip("fastavro", reason="headgate[avro] is not installed")
+    schema = avro_schema(stated)
+    assert schema.document(right) is not None
+    assert [body for body in wrong if schema.document(body) is not None] == []
 
 
 @pytest.mark.parametrize(

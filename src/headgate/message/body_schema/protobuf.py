@@ -108,12 +108,14 @@ class _Conversion:
 
     def message(self, message: Message) -> dict[str, object]:
         """A message: fields with presence that are set, and all others."""
-        fields = message.DESCRIPTOR.fields
+        # Of the class: fields of these names hide what every message has.
+        kind = type(message)
+        fields = kind.DESCRIPTOR.fields
         self._count(len(fields))
         return {
             field.name: self._field(field, getattr(message, field.name))
             for field in fields
-            if not field.has_presence or message.HasField(field.name)
+            if not field.has_presence or kind.HasField(message, field.name)
         }
 
     def _field(self, field: FieldDescriptor, value: Any) -> object:
@@ -132,6 +134,8 @@ class _Conversion:
         if field.enum_type is not None:
             named = field.enum_type.values_by_number.get(value)
             return value if named is None else named.name
+        if field.type == FieldDescriptor.TYPE_STRING and isinstance(value, bytes):
+            raise ValueError("a string of proto2 that is no UTF-8, which the library gives as bytes")
         return value
 
     def _count(self, values: int) -> None:

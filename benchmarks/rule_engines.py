@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +113,18 @@ def headgate(
 
 
 def rival(
-    name: str, command: Sequence[str], workload: Workload, rules: int, folder: Path, build_s: float, *, ranges: bool
+    name: str,
+    command: Sequence[str],
+    workload: Workload,
+    rules: int,
+    folder: Path,
+    build_s: float,
+    *,
+    without: Collection[str],
 ) -> tuple[dict[str, Any], list[int]]:
-    """Another engine's figures, and the numbers of the rules that it was given."""
+    """Another engine's figures, and the numbers of the rules that it was given, `without` some kinds."""
     given = rules_of(workload, rules)
-    numbers = [
-        number
-        for number, rule in enumerate(given)
-        if ranges or not any(condition.kind == "range" for condition in rule)
-    ]
+    numbers = [number for number, rule in enumerate(given) if not any(condition.kind in without for condition in rule)]
     (folder / "rules").write_text("".join(pattern_of(given[number]) + "\n" for number in numbers))
     (folder / "events").write_text("".join(document_of(event) + "\n" for event in events_of(workload, EVENTS, rules)))
     arguments = (folder / "rules", folder / "events", CHECKED, ROUND_S, ROUNDS, build_s)
@@ -138,13 +141,16 @@ def main() -> None:
     options.add_argument("--rules", type=int, default=RULES)
     options.add_argument("--build-seconds", type=float, default=300, help="rules that take longer are left out")
     options.add_argument("--rival", action="append", default=[], metavar="NAME=COMMAND")
-    options.add_argument("--without-ranges", action="append", default=[], metavar="NAME", help="rivals without ranges")
+    options.add_argument(
+        "--without", action="append", default=[], metavar="NAME=KIND,…", help="kinds of conditions that a rival lacks"
+    )
     given = options.parse_args()
     if given.received is not None:
         received(given.received)
         return
     rivals = {"Event Ruler": event_ruler()}
     rivals |= {name: shlex.split(command) for name, _, command in (each.partition("=") for each in given.rival)}
+    lacking = {name: kinds.split(",") for name, _, kinds in (each.partition("=") for each in given.without)}
     cells = []
     measurements: list[dict[str, Any]] = []
     for workload in (each for each in WORKLOADS if not given.workload or each.name in given.workload):
@@ -160,8 +166,9 @@ def main() -> None:
             for name, command in rivals.items():
                 if command is None:
                     continue
-                ranges = name not in given.without_ranges
-                other, numbers = rival(name, command, workload, given.rules, folder, given.build_seconds, ranges=ranges)
+                other, numbers = rival(
+                    name, command, workload, given.rules, folder, given.build_seconds, without=lacking.get(name, [])
+                )
                 taken = set(numbers)
                 expected = sum(number in taken for number in sample.rules.tolist())
                 assert other["matches"] == expected, f"{name} finds {other['matches']} matches, Headgate {expected}"

@@ -41,7 +41,7 @@ from headgate.log import (
     set_aside,
     stream_folder,
 )
-from headgate.message.body_schema import check_filter_source
+from headgate.message.body_schema import check_body_fields
 
 _MAX_NAME_BYTES = 255
 
@@ -122,12 +122,8 @@ class Catalogue:
         """
         declaration, meaning, source = check_arguments(arguments, stream=name, numbers_as_text=numbers_as_text)
         try:
-            check_filter_source(source, body_schema)
-            if body_schema is not None and isinstance(columns := declaration.get(COLUMNS), str):
-                # Imported here: it imports pyarrow.
-                from headgate.message.arrow import check_bodies, declared_columns
-
-                check_bodies(declared_columns(columns), body_schema)
+            columns = declaration.get(COLUMNS)
+            check_body_fields(body_schema, filter_source=source, columns=columns if isinstance(columns, str) else None)
         except ConfigError as error:
             raise PreconditionFailedError(str(error), subject=name) from error
         existing = self.find(name)

@@ -29,8 +29,7 @@ from headgate.log import (
     stream_folder,
 )
 from headgate.log.format import Compression
-from headgate.message.arrow import check_bodies, declared_columns
-from headgate.message.body_schema import check_filter_source
+from headgate.message.body_schema import check_body_fields
 from headgate.spark.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -139,12 +138,8 @@ def check_fields_of_bodies(options: SinkOptions, body_schema: str | None) -> Non
 
     Before a stream is made.
     """
-    if body_schema is None:
-        return
     try:
-        check_filter_source(options.filter_source, body_schema)
-        if options.columns is not None:
-            check_bodies(declared_columns(options.columns), body_schema)
+        check_body_fields(body_schema, filter_source=options.filter_source, columns=options.columns)
     except ConfigError as error:
         raise ConfigError(f"headgate sink: {error}") from error
 

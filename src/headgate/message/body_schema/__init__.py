@@ -5,7 +5,7 @@
     SchemaFormat             avro, protobuf
     MAX_SCHEMA_TEXT_BYTES    limit of the text that a stream keeps of it; MAX_SCHEMA_FILES_BYTES of its files
     schema_facts             what is shown of it
-    check_filter_source      that filter values do not come from such bodies
+    check_filter_source      that filter values do not come from such bodies; `check_body_fields`: nor columns
 
 Hidden: the two libraries, imported when a schema of their format is first used. A decoded body becomes a document of
 JSON, so paths mean the same everywhere. The table of types is in docs/languages/amqp.md.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MAX_SCHEMA_TEXT_BYTES,
         BodySchema,
         SchemaFormat,
+        check_body_fields,
         check_filter_source,
         schema_facts,
     )

@@ -151,6 +151,19 @@ def check_filter_source(source: str | None, schema: str | None) -> None:
         )
 
 
+def check_body_fields(schema: str | None, *, filter_source: str | None, columns: str | None) -> None:
+    """Raise ConfigError if a new stream with a schema declares filter values or columns from bodies, as if of JSON.
+
+    `columns` is the text of their declaration.
+    """
+    check_filter_source(filter_source, schema)
+    if schema is not None and columns is not None:
+        # Imported here: it imports pyarrow.
+        from headgate.message.arrow import check_bodies, declared_columns
+
+        check_bodies(declared_columns(columns), schema)
+
+
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 

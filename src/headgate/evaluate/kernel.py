@@ -16,6 +16,7 @@ from headgate.evaluate.walk.kernel import (
     gather_early,
     gather_footer,
     gather_late,
+    is_outside,
 )
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import (
@@ -200,7 +201,7 @@ def evaluate(
     for row in range(messages):
         start = load_i64(starts + 8 * row)
         length = load_i64(lengths + 8 * row)
-        if start | length < 0 or length > data_bytes - start:
+        if is_outside(start, length, data_bytes):
             return row
         if row < last_ahead:
             ahead = data + load_i64(starts + 8 * (row + PREFETCH_MESSAGES))

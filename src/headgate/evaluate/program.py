@@ -17,7 +17,7 @@ from headgate.evaluate.assembler import MOST_FIELDS, NotCompiledError, Words
 from headgate.evaluate.compiler import Compiler
 from headgate.kernels import address_of, load
 from headgate.language.tree import And, Node
-from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference
+from headgate.message import SLACK_BYTES, EncodedMessages, FieldReference, outside_of_buffer
 
 __all__ = [
     "KERNEL_MODULE",
@@ -91,11 +91,7 @@ class Program:
             address_of(verdicts),
         )
         if bad_row >= 0:
-            start, length = int(starts[bad_row]), int(lengths[bad_row])
-            raise ValueError(
-                f"message {bad_row} is bytes {start} to {start + length}, "
-                f"the buffer has {len(data)} with {SLACK_BYTES} of slack"
-            )
+            raise outside_of_buffer(batch, bad_row)
         return verdicts
 
     @staticmethod

@@ -20,7 +20,7 @@ Hidden: the byte layout of values and sections. Fields out of a batch are found 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.message.batch import SLACK_BYTES, EncodedMessages
+    from headgate.message.batch import SLACK_BYTES, EncodedMessages, outside_of_buffer
     from headgate.message.codec import ValueDecoder, decode_value, encode_value
     from headgate.message.composition import Body
     from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType

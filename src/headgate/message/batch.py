@@ -54,3 +54,10 @@ class EncodedMessages(msgspec.Struct, eq=False):
         stops = np.cumsum(lengths, dtype=np.int64)
         data = np.frombuffer(b"".join(parts) + bytes(SLACK_BYTES), dtype=np.uint8).copy()
         return EncodedMessages(data, stops - lengths, lengths)
+
+
+def outside_of_buffer(batch: EncodedMessages, row: int) -> ValueError:
+    """The error of a message that does not lie within the buffer, which a kernel found."""
+    place = f"it has {batch.lengths[row]} bytes from {batch.starts[row]} on"
+    room = f"{len(batch.data) - SLACK_BYTES} bytes, and {SLACK_BYTES} of slack"
+    return ValueError(f"message {row} is not within the buffer: {place}, the buffer {room}")

@@ -41,6 +41,7 @@ from headgate.evaluate.walk.kernel import (
     FIRST_BODY_CODE,
     descriptor,
     is_list_code,
+    is_outside,
     section,
 )
 from headgate.evaluate.walk.values.kernel import skip, skip_rare
@@ -570,7 +571,7 @@ def change(
     while row < messages:
         start = load_i64(starts + 8 * row)
         length = load_i64(lengths + 8 * row)
-        if start | length < 0 or length > data_bytes - start:
+        if is_outside(start, length, data_bytes):
             return -1 - row
         if row < messages - PREFETCH_MESSAGES:
             ahead = data + load_i64(starts + 8 * (row + PREFETCH_MESSAGES))

@@ -32,6 +32,7 @@ from headgate.message import (
     FieldReference,
     Section,
     encode_value,
+    outside_of_buffer,
     without_case,
 )
 from headgate.message.constructors import CONSTRUCTORS, DESCRIBED
@@ -183,7 +184,7 @@ def run_edits(
             address_of(statuses),
         )
         if row < 0:
-            raise ValueError(f"message {-1 - row} is not within the buffer of {len(data)} bytes")
+            raise outside_of_buffer(batch, -1 - row)
         used = int(out_starts[row - 1] + out_lengths[row - 1]) if row else 0
         if row < messages:
             larger = np.empty(2 * len(out), dtype=np.uint8)

@@ -20,7 +20,7 @@ from headgate.evaluate.rules.normal import DEEPEST
 from headgate.evaluate.rules.parts import ROW_SHIFT, Found, Member, by_reference
 from headgate.evaluate.rules.plan import ColumnPlan, Plan, Words
 from headgate.kernels import address_of, load
-from headgate.message import SLACK_BYTES, EncodedMessages
+from headgate.message import SLACK_BYTES, EncodedMessages, outside_of_buffer
 
 KERNEL_MODULE = "headgate.evaluate.rules.kernel"
 TEXTS_MODULE = "headgate.evaluate.rules.texts.kernel"
@@ -305,7 +305,7 @@ class _Run:
             if ended == layout.ALL_DONE:
                 return self._sorted(count, messages), states
             if ended >= 0:
-                raise ValueError(f"message {ended} is not within the {len(data) - SLACK_BYTES} bytes of the buffer")
+                raise outside_of_buffer(batch, ended)
             grown = np.empty(2 * len(self._out), dtype=np.int64)
             grown[:count] = self._out[:count]
             self._out = grown

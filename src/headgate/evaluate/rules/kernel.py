@@ -24,7 +24,7 @@ from headgate.evaluate.rules.columns.kernel import class_row, expect, make_room,
 from headgate.evaluate.rules.combine.kernel import where_true, where_what
 from headgate.evaluate.rules.index.kernel import find_keys, look_up
 from headgate.evaluate.rules.texts.kernel import clear, mark
-from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late
+from headgate.evaluate.walk.kernel import check_rest, gather_early, gather_late, is_outside
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import load_i64, prefetch, store_i64, store_u8, trailing_zeros
 from headgate.kernels.vectors import BITMAP_BYTES, both_bitmaps, count_bits, words_with_bits
@@ -223,7 +223,7 @@ def match(head: int) -> int:
         for row in range(rows):
             start = load_i64(starts + 8 * (first + row))
             length = load_i64(lengths + 8 * (first + row))
-            if start | length < 0 or length > data_bytes - start:
+            if is_outside(start, length, data_bytes):
                 return first + row
             if first + row < last_ahead:
                 ahead = data + load_i64(starts + 8 * (first + row + PREFETCH_MESSAGES))

@@ -46,6 +46,12 @@ SHORT_PROPERTIES = 0xC0735300
 APPLICATION_PROPERTIES_HEAD = 0x745300
 
 
+@inlined
+def is_outside(start: int, length: int, data_bytes: int) -> bool:
+    """Whether a message does not lie within the `data_bytes` of its buffer."""
+    return start | length < 0 or length > data_bytes - start
+
+
 # -- lists and maps ----------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,36 @@ body_messages = st.builds(
 )
 """Messages whose bodies mostly are JSON, some of them broken."""
 
+_pieces = st.sampled_from(
+    (r"\"", r"\\", r"\/", r"\b", r"\f", r"\n", r"\r", r"\t", r"\u0041", r"\u00e9", r"\u20AC", r"\ud83d\ude00",
+     r"\uD83D", r"\uDE00", r"\u0000", r"\uFFFF", "x", "é", "😀", "a text of more than eight bytes")
+)  # fmt: skip
+_escaped = st.lists(_pieces, max_size=5).map(lambda pieces: f'"{"".join(pieces)}"')
+_lengths = st.sampled_from((1, 15, 16, 17, 18, 19, 20, 309, 399, 400, 401, 499, 500, 501))
+_exponents = st.sampled_from(("", "e0", "E+1", "e-1", "e22", "e-23", "e308", "e-400", "e9999", "e-9999", "e10000"))
+
+
+def _number_text(sign: str, number: int, length: int, point: int, exponent: str) -> str:
+    """A number of so many digits."""
+    digits = f"{number:0{length}}"[:length]
+    whole, fraction = digits[:point], digits[point:]
+    return f"{sign}{whole.lstrip('0') or '0'}{'.' if fraction else ''}{fraction}{exponent}"
+
+
+long_numbers = st.builds(
+    _number_text, st.sampled_from(("", "-")), st.integers(0, 10**501), _lengths, st.integers(0, 501), _exponents
+)
+"""Numbers that lie at a limit of digits or exponents."""
+
+_rare = st.one_of(_escaped, long_numbers, _scalars)
+rare_messages = st.builds(
+    lambda *values: Message(
+        '{{"a":{},"b":{},"k":[{},{{"a":{},"a":{}}}],"\\u00e9":{},"b":{}}}'.format(*values).encode()
+    ).encode(),
+    *[_rare] * 7,
+)
+"""Messages with escapes, long numbers and equal keys in their bodies, which are JSON."""
+
 _steps = st.one_of(
     st.sampled_from((".a", ".b", ".k", '."two words"', '."é"', '.""')), st.integers(0, 2).map(lambda at: f"[{at}]")
 )

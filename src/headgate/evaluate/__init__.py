@@ -8,8 +8,7 @@
                                       what copies need of a rule
     evaluate, servicebus_value        one tree over one message, and one field, by the reference
     malformed_rows                    which rows of a batch are not messages
-    locate_values, read_paths         where the bytes of a declared field stand; values at paths into bodies;
-                                      `body_values`: as columns take them
+    body_values, locate_values        values at paths into bodies; where the bytes of a declared field stand
     unreadable_bodies, sample_body    which bodies are no JSON; whether the first one is
 
 Hidden: the two evaluators, which always agree: the reference (one message, slow, obvious: the oracle) and the kernel (a
@@ -20,9 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.evaluate.actions import Action, changed_copies
-    from headgate.evaluate.body.fields import locate_values, read_paths, unreadable_bodies
     from headgate.evaluate.body.sample import NO_SAMPLE, BodySample, sample_body
-    from headgate.evaluate.body.values import body_values
+    from headgate.evaluate.body.values import body_values, locate_values, unreadable_bodies
     from headgate.evaluate.explanation import Clause, Explanation
     from headgate.evaluate.filter import Engine, Filter
     from headgate.evaluate.pruning import (

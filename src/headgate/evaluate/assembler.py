@@ -82,6 +82,7 @@ class Assembler:
         self.texts: dict[bytes, int] = {}
         self.now_register = -1
         self.body_scratch = 0
+        self.number_texts = False
         self.element_paths: list[tuple[list[int], tuple[bytes | int, ...], int]] = []
         """For each NEXT_ELEMENT the path in an element, and its register."""
 
@@ -231,7 +232,9 @@ class Assembler:
                 word = layout.FOOTER_KEYS
             elif section is Section.DATA:
                 paths = {field.path: register for field, register in wanted.items()}
-                head[layout.BODY_PATHS // 8] = place(body_table(paths, self.body_scratch, place, self._plain_key_table))
+                scratch, key_table = self.body_scratch, self._plain_key_table
+                block = body_table(paths, scratch, place, key_table, number_texts=self.number_texts)
+                head[layout.BODY_PATHS // 8] = place(block)
                 continue
             else:
                 word = layout.WANTED_SECTIONS + 8 * (section - Section.HEADER)

@@ -75,6 +75,8 @@ class BodyBlock(NamedTuple):
     """Position of the registers of all paths, -1 behind the last."""
     scratch: int
     """`BODY_SCRATCH_REGISTERS` registers."""
+    number_texts: int
+    """1: values are read without a filter, and a number that a register holds only nearly becomes a NUMBER_TEXT."""
 
 
 class NeedleBlock(NamedTuple):
@@ -130,6 +132,11 @@ UUID = 13  # payload: address; length: 16
 BINARY = 14  # payload: address, length
 TIME_SPAN = 15  # payload: ticks of 100 ns
 BETWEEN = 16  # a decimal of many digits; payload and length: bits of doubles, next to decimals on both sides of it
+
+# Kinds of values that are read without a filter (`body/values`), beside those above.
+NUMBER_TEXT = 17  # a number that neither INTEGER nor FLOAT holds; payload: address of its text, length
+UNESCAPED = 18  # a string that stands in the body with escapes; payload: place of its text without them, length
+NO_MESSAGE = 19  # the message is malformed
 
 # Truths, also the verdicts of the kernel.
 FALSE = 0

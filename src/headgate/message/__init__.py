@@ -7,6 +7,7 @@
     FieldReference, Section           names of fields; `parse_field` reads one, `body_path_text` writes
                                       a path into a body
     JsonValue, json_document          the body as JSON: `Message.json`, and what paths lead to, `JsonPaths` several
+    BodyValues, FieldValues           what filters compare at paths into the bodies of a batch, by `FoundKind`
     AmqpValue, AmqpType, AmqpArray    values with their types; `amqp_value` finds the type of a Python value
     encode_value, decode_value        values as bytes; `section_spans`, `skip_value` and `read_…` go through bytes
     from_json, to_json, plain_json    values as JSON with types, or without
@@ -21,6 +22,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.message.batch import SLACK_BYTES, EncodedMessages, outside_of_buffer
+    from headgate.message.body_values import (
+        BodyPath,
+        BodyValues,
+        FieldValues,
+        FoundKind,
+        paths_of,
+        reference_body_values,
+    )
     from headgate.message.codec import ValueDecoder, decode_value, encode_value
     from headgate.message.composition import Body
     from headgate.message.constructors import CONSTRUCTOR_WIDTHS, AmqpType
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
         skip_value,
         value_bounds,
     )
-    from headgate.message.json_body import JsonKind, JsonPaths, JsonScalar, JsonValue, json_document
+    from headgate.message.json_body import JsonKind, JsonPaths, JsonScalar, JsonValue, json_document, json_number
     from headgate.message.message import EMPTY_BODY, NO_BODY, Message
     from headgate.message.rocketmq import SYSTEM_PROPERTIES, TAG, stored_message
     from headgate.message.typed_json import from_json, from_plain_or_typed, plain_json, to_json

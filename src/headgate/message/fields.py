@@ -6,6 +6,7 @@ Source: OASIS AMQP 1.0 part 3 (messaging), section 3.2. Positions are places in 
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -155,6 +156,7 @@ def _encoded(name: str, text: str) -> bytes:
         raise ConfigError(f"{text!r}: half of a surrogate pair is no text that a key may have") from error
 
 
+@functools.lru_cache(maxsize=1024)
 def _body_path(text: str) -> tuple[bytes | int, ...]:
     position = len("body.") if text.startswith("body.[") else len("body")
     steps: list[bytes | int] = []

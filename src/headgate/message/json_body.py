@@ -113,7 +113,7 @@ class JsonValue:
             case JsonKind.STRING:
                 return _string_value(self.text[self.start : _behind_string(self.text, self.start + 1)])
             case JsonKind.NUMBER:
-                return _number_value(self.text[self.start : _end(_literal(self.text, self.start))])
+                return json_number(self.text[self.start : _end(_literal(self.text, self.start))])
 
     def shown(self, most: int = 80) -> str:
         """Its text in the document, cut to `most` characters."""
@@ -327,7 +327,8 @@ def _string_value(token: bytes) -> bytes | None:
         return None
 
 
-def _number_value(token: bytes) -> int | Decimal | None:
+def json_number(token: bytes) -> int | Decimal | None:
+    """The value of a number as it is written; None for one beyond `MAX_DIGITS` or `MAX_EXPONENT`."""
     parts = _number(token)
     assert parts is not None
     whole, fraction, exponent = parts.groups()

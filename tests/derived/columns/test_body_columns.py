@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from body_strategies import body_messages
+from body_strategies import body_messages, rare_messages
 from column_oracle import declared
 from headgate.derived.columns.exactness import inexact_bits
 from headgate.evaluate import body_values
-from headgate.evaluate.body import fields
-from headgate.message import Body, EncodedMessages, Message
-from headgate.message.arrow import DeclaredColumn, fields_of, reference_body_values
+from headgate.evaluate.body import values as values_in_bodies
+from headgate.message import Body, EncodedMessages, Message, reference_body_values
+from headgate.message.arrow import DeclaredColumn, fields_of
 from json_texts import changed
 
 TYPES = ("string", "boolean", "tinyint", "int", "bigint", "decimal(9,2)", "decimal(38,30)", "double", "float")
@@ -34,7 +34,7 @@ def assert_as_the_reference(messages: list[bytes], columns: list[DeclaredColumn]
     assert inexact_bits(batch, columns, arrays).tolist() == inexact_bits(batch, columns, expected, wanted).tolist()
 
 
-@given(st.lists(body_messages, min_size=1, max_size=4))
+@given(st.lists(st.one_of(body_messages, rare_messages), min_size=1, max_size=4))
 def test_the_kernel_fills_columns_as_the_reference(messages: list[bytes]) -> None:
     assert_as_the_reference(messages, COLUMNS)
 
@@ -74,5 +74,5 @@ def test_as_many_columns_as_a_stream_may_have() -> None:
 
 def test_without_kernels_the_reference_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = EncodedMessages.of([Message(b'{"a":"x"}').encode()])
-    monkeypatch.setattr(fields, "load", lambda _name: None)
+    monkeypatch.setattr(values_in_bodies, "load", lambda _name: None)
     assert fields_of(batch, COLUMNS[:1], body_values(batch, COLUMNS[:1]))["c0_0"].to_pylist() == ["x"]

@@ -18,7 +18,7 @@ import json_texts
 import kernel_strategies
 import rocketmq_strategies
 from amqp_strategies import amqp_expressions, amqp_messages
-from body_strategies import body_expressions, body_messages
+from body_strategies import body_expressions, body_messages, rare_messages
 from examples import examples
 from headgate.derived.lookup import fingerprints as package
 from headgate.derived.lookup.fingerprints import ANY, NONE, fingerprints, fingerprints_of
@@ -249,7 +249,7 @@ joined = st.builds(
 
 @examples(0.5)
 @given(
-    st.lists(st.one_of(likely_bodies, likely_bodies, body_messages), min_size=4, max_size=12),
+    st.lists(st.one_of(likely_bodies, likely_bodies, body_messages, rare_messages), min_size=4, max_size=12),
     st.randoms(use_true_random=False),
     st.lists(st.one_of(equalities, joined, body_expressions), min_size=2, max_size=8),
 )

@@ -27,6 +27,8 @@ def body_table(
     scratch: int,
     place: Callable[[Sequence[int]], int],
     key_table: Callable[[Sequence[tuple[bytes, int]]], Sequence[int]],
+    *,
+    number_texts: bool = False,
 ) -> list[int]:
     """The `BodyBlock` for paths and their registers.
 
@@ -55,4 +57,4 @@ def body_table(
             )
         )
 
-    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch)]
+    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch, int(number_texts))]

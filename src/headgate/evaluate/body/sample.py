@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.evaluate.body.fields import unreadable_bodies
+from headgate.evaluate.body.values import unreadable_bodies
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.validity import malformed_rows
 from headgate.message import EncodedMessages

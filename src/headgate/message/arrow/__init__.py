@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.message.arrow.decode import decode_columns, decode_fields
-from headgate.message.arrow.decode.bodies import BodyValues, FieldValues, FoundKind, paths_of, reference_body_values
 from headgate.message.arrow.decode.reference import mismatches_in
 from headgate.message.arrow.encode import check_types, messages_of
 from headgate.message.arrow.scalars.sizes import size_table
@@ -33,18 +32,16 @@ from headgate.message.arrow.schema import (
     variant_type,
 )
 from headgate.message.batch import EncodedMessages
+from headgate.message.body_values import BodyValues, reference_body_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 __all__ = [
-    "BodyValues",
     "COLUMNS",
     "DeclaredColumn",
     "DeclaredProperty",
-    "FieldValues",
-    "FoundKind",
     "HEADER_TYPES",
     "INTEGER_RANGES",
     "Mismatches",
@@ -60,8 +57,6 @@ __all__ = [
     "fields_of",
     "messages_of",
     "mismatches_in",
-    "paths_of",
-    "reference_body_values",
     "size_table",
     "variant_type",
 ]

@@ -40,14 +40,11 @@ from numpy.typing import NDArray
 from headgate import kernels
 from headgate.derived.columns.exactness.layout import ColumnBlock, FoundBlock, SectionBlock
 from headgate.evaluate import body_values
-from headgate.message import EncodedMessages, JsonScalar, Section
+from headgate.message import BodyValues, EncodedMessages, FieldValues, FoundKind, JsonScalar, Section
 from headgate.message.arrow import (
     HEADER_TYPES,
     PROPERTIES_TYPES,
-    BodyValues,
     DeclaredColumn,
-    FieldValues,
-    FoundKind,
     SparkType,
     size_table,
 )
@@ -110,11 +107,10 @@ def inexact_bits(
     """
     found = _bits_of_fields(batch, columns, values)
     bodies = body_values(batch, columns) if bodies is None else bodies
-    if bodies is not None:
-        for bit, (column, array) in enumerate(zip(columns, values, strict=True)):
-            if column.section is Section.DATA:
-                is_inexact = bodies.malformed | _inexact_in_bodies(bodies.of_fields[column.field], array)
-                found |= is_inexact.astype(np.int64) << bit
+    for bit, (column, array) in enumerate(zip(columns, values, strict=True)):
+        if column.section is Section.DATA:
+            is_inexact = bodies.malformed | _inexact_in_bodies(bodies.at_paths[column.path], array)
+            found |= is_inexact.astype(np.int64) << bit
     return found
 
 

@@ -5,8 +5,6 @@ For a message of a rare form this gives `ANY`, and the reference the value; othe
 
 from __future__ import annotations
 
-from headgate.evaluate import layout
-from headgate.evaluate.layout import REGISTER
 from headgate.kernels.compiler import helper, inlined, kernel
 from headgate.kernels.memory import (
     bits_of_float,
@@ -28,6 +26,13 @@ from headgate.message.lookup.elements.kernel import behind_element
 
 NONE = 0
 ANY = 1
+
+# `message.FoundKind`s.
+INTEGER = 1
+DECIMAL = 2
+STRING = 3
+UNESCAPED = 4
+IS_BOOLEAN = 5
 
 FIRST = -0x61C8864680B583EB
 SECOND = -0x2917014799A6026D
@@ -274,28 +279,26 @@ def fingerprints(
 
 
 @helper
-def of_register(register: int, data: int) -> int:
-    """The fingerprint of a value in a JSON body; `ANY` where only the reference can say."""
-    kind = load_i64(register)
-    payload = load_i64(register + REGISTER.payload)
-    if kind < layout.FIRST_KNOWN:
-        return NONE
-    if kind == layout.BYTES and payload >= 0:
-        return of_bytes(data + payload, load_i64(register + REGISTER.length))
-    if kind == layout.INTEGER:
+def of_found(kind: int, payload: int, length: int, data: int, texts: int) -> int:
+    """The fingerprint of a value that was found in a JSON body; `NONE` where it is nothing or another one."""
+    if kind == STRING:
+        return of_bytes(data + payload, length)
+    if kind == UNESCAPED:
+        return of_bytes(texts + payload, length)
+    if kind == INTEGER:
         return of_integer(payload)
-    if kind == layout.FLOAT:
+    if kind == DECIMAL:
         return of_double(float_of_bits(payload))
-    if kind == layout.BOOLEAN:
+    if kind == IS_BOOLEAN:
         return finished(mixed(BOOLEAN, payload))
-    return ANY
+    return NONE
 
 
-@kernel("void(int64, int64, int64, int64)")
-def fingerprints_of_registers(data: int, registers: int, count: int, found: int) -> None:
-    """Write the fingerprint of each of some `RegisterBlock`s, four bytes each, to `found`.
-
-    Texts are places in `data`, as `evaluate.read_paths` gives them; below zero where only the reference can say.
-    """
-    for number in range(count):
-        store_i32(found + 4 * number, of_register(registers + layout.REGISTER_BYTES * number, data))
+@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
+def fingerprints_of_found(
+    data: int, texts: int, kinds: int, payloads: int, lengths: int, rows: int, found: int
+) -> None:
+    """Write the fingerprints of the `message.FieldValues` of some messages, four bytes each, to `found`."""
+    for row in range(rows):
+        payload, length = load_i64(payloads + 8 * row), load_i64(lengths + 8 * row)
+        store_i32(found + 4 * row, of_found(load_u8(kinds + row), payload, length, data, texts))

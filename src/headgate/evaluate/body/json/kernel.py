@@ -1,8 +1,8 @@
 """JSON texts (RFC 8259) in the kernel: one pass checks a whole text, and puts values at several paths into registers.
 
 Nothing is decoded but what a path asks for; there is no recursion. Left to the reference: more than `MOST_LEVELS` open
-containers, long texts with escapes, numbers with very many digits or a large exponent. Every read lies before the end
-of the text or in the slack behind its message, also of 32 bytes that are read at once.
+containers, long texts with escapes; in filters also numbers with very many digits or a large exponent. Every read lies
+before the end of the text or in the slack behind its message, also of 32 bytes that are read at once.
 """
 
 from __future__ import annotations
@@ -330,6 +330,16 @@ def _set_number(register: int, position: int, stop: int) -> int:
     return layout.TRUE
 
 
+@inlined
+def _read_number(register: int, position: int, stop: int, as_text: int) -> int:
+    """As `_set_number`; with `as_text` a number that INTEGER and FLOAT do not hold becomes a NUMBER_TEXT."""
+    read = _set_number(register, position, stop)
+    if as_text != 0 and (read != layout.TRUE or load_i64(register) == layout.BETWEEN):
+        set_text(register, layout.NUMBER_TEXT, position, stop - position)
+        return layout.TRUE
+    return read
+
+
 @helper
 def _exponent(position: int, stop: int) -> int:
     """The number behind the letter of an exponent, at most a million either way."""
@@ -383,14 +393,15 @@ def _room(scratch: int) -> int:
 
 
 @helper
-def _walk(
-    position: int, end: int, branch: int, program: int, registers: int, pool: int, scratch: int, free: int
-) -> tuple[int, int]:
-    """The address behind the value at `position`, and of the scratch that is still free; NO_JSON, or OPEN.
+def _walk(position: int, end: int, body: int, program: int, registers: int, pool: int, free: int) -> tuple[int, int]:
+    """The address behind the value at `position`, and of the scratch that is still free; NO_JSON, or UNSURE.
 
-    Puts the values of all paths from `branch` on into their registers, which are ABSENT before.
+    Puts the values of all paths of the `BodyBlock` into their registers, which are ABSENT before.
     """
     kept_apart()
+    branch = program + load_i64(body + BODY.root)
+    scratch = _scratch(body, registers)
+    number_texts = load_i64(body + BODY.number_texts)
     stack = scratch + layout.REGISTER_BYTES
     deepest = stack + LEVEL_BYTES * layout.MOST_LEVELS
     full = _room(scratch) + layout.UNESCAPED_BYTES - SLACK_BYTES
@@ -465,7 +476,7 @@ def _walk(
             stop = _number_end(position, end)
             if stop == WRONG:
                 return NO_JSON, free
-            if register >= 0 and _set_number(registers + register, position, stop) != layout.TRUE:
+            if register >= 0 and _read_number(registers + register, position, stop, number_texts) != layout.TRUE:
                 return UNSURE, free
             position = stop
         elif byte | 0x20 == OPEN_OBJECT:
@@ -540,10 +551,9 @@ def find_paths(position: int, end: int, program: int, registers: int, pool: int)
     kept_apart()
     body = program + load_i64(program + layout.BODY_PATHS)
     scratch = _scratch(body, registers)
-    branch = program + load_i64(body + BODY.root)
     free = _room(scratch)
     start = _behind_blanks(position, end)
-    behind, free = _walk(start, end, branch, program, registers, pool, scratch, free)
+    behind, free = _walk(start, end, body, program, registers, pool, free)
     if behind == UNSURE:
         return layout.UNDECIDED
     if behind == NO_JSON or _behind_blanks(behind, end) != end:
@@ -590,8 +600,7 @@ def next_element(at: int, program: int, registers: int, pool: int) -> int:
     if is_first and load_u8(position) == CLOSE_ARRAY:
         return layout.FALSE
     _forget_all(body, program, registers)
-    branch = program + load_i64(body + BODY.root)
-    behind, free = _walk(position, end, branch, program, registers, pool, scratch, load_i64(outer + REGISTER.length))
+    behind, free = _walk(position, end, body, program, registers, pool, load_i64(outer + REGISTER.length))
     if behind <= UNSURE:
         return layout.UNDECIDED
     set_text(cursor, layout.VALUELESS, behind, free)

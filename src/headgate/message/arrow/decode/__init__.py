@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headgate.errors import ConfigError
 from headgate.kernels import address_of, load
-from headgate.message.arrow.decode.bodies import BodyValues, body_column
+from headgate.message.arrow.decode.bodies import body_column
 from headgate.message.arrow.decode.conversions import converted
 from headgate.message.arrow.decode.fields import (
     BEYOND_RANGE,
@@ -39,6 +39,7 @@ from headgate.message.arrow.schema import (
     column_type,
 )
 from headgate.message.batch import EncodedMessages
+from headgate.message.body_values import BodyValues
 from headgate.message.codec import decode_value
 from headgate.message.fields import Section
 from headgate.message.framing import skip_value
@@ -66,13 +67,11 @@ def decode_columns(
 
 
 def decode_fields(
-    batch: EncodedMessages, declared: Sequence[DeclaredColumn], bodies: BodyValues | None
+    batch: EncodedMessages, declared: Sequence[DeclaredColumn], bodies: BodyValues
 ) -> dict[str, pa.Array]:
     """One column for each field, one row per message; see `fields_of`."""
     kernel = load("headgate.message.arrow.decode.kernel")
-    columns: dict[str, pa.Array] = {}
-    if bodies is not None:
-        columns = {each.name: _of_body(batch, bodies, each) for each in declared if each.section is Section.DATA}
+    columns = {each.name: _of_body(batch, bodies, each) for each in declared if each.section is Section.DATA}
     others = [each for each in declared if each.section is not Section.DATA]
     if kernel is None or not len(batch):
         columns |= {each.name: _reference_field(batch, each) for each in others}
@@ -83,7 +82,7 @@ def decode_fields(
 
 
 def _of_body(batch: EncodedMessages, bodies: BodyValues, declared: DeclaredColumn) -> pa.Array:
-    values = bodies.of_fields[declared.field]
+    values = bodies.at_paths[declared.path]
     array, cells = body_column(batch, values, declared)
     return _replaced(array, values.rows, pa.array(cells, type=declared.type)) if cells else array
 

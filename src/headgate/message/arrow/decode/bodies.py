@@ -16,102 +16,21 @@ A null of JSON, an array, an object, and what has no value for filters (`JsonVal
 from __future__ import annotations
 
 import decimal
-import enum
 import math
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from headgate.errors import MessageError
 from headgate.kernels import address_of, load
 from headgate.message.arrow.schema import INTEGER_RANGES, DeclaredColumn, SparkType
 from headgate.message.batch import EncodedMessages
-from headgate.message.fields import Section
-from headgate.message.json_body import MAX_DIGITS, JsonPaths, JsonScalar
-from headgate.message.message import Message
+from headgate.message.body_values import FieldValues, FoundKind
+from headgate.message.json_body import MAX_DIGITS, JsonScalar
 
 _EXACT = decimal.Context(prec=2 * MAX_DIGITS)
-
-
-class FoundKind(enum.IntEnum):
-    """What was found at a path of a message."""
-
-    NOTHING = 0
-    """No value for filters."""
-    INTEGER = 1
-    """The payload."""
-    DECIMAL = 2
-    """The shortest text of the double whose bits the payload is; between -2^53 and 2^53."""
-    STRING = 3
-    """The payload is its place in the buffer of the messages."""
-    BOOLEAN = 4
-    OTHER = 5
-    """A value that is in `others`."""
-
-
-@dataclass(frozen=True, slots=True)
-class FieldValues:
-    """What filters compare at one path: `kinds` (of FoundKind), `payloads` and `lengths` (of strings), `(messages,)`.
-
-    `others` are the values of the `rows` of kind OTHER, in their order.
-    """
-
-    kinds: NDArray[np.uint8]
-    payloads: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    rows: NDArray[np.intp]
-    others: list[JsonScalar]
-
-    @property
-    def doubles(self) -> NDArray[np.float64]:
-        """The nearest double of each number of kind INTEGER and DECIMAL."""
-        return np.where(self.kinds == FoundKind.DECIMAL, self.payloads.view(np.float64), self.payloads)
-
-
-@dataclass(frozen=True, slots=True)
-class BodyValues:
-    """What filters compare in the bodies of a batch, by field; `malformed` `(messages,)` are no messages."""
-
-    of_fields: dict[str, FieldValues]
-    malformed: NDArray[np.bool_]
-
-
-def paths_of(columns: Sequence[DeclaredColumn]) -> dict[str, tuple[bytes | int, ...]]:
-    """The paths into bodies among some columns, each once, by their field."""
-    return {column.field: column.path for column in columns if column.section is Section.DATA}
-
-
-def reference_body_values(batch: EncodedMessages, columns: Sequence[DeclaredColumn]) -> BodyValues | None:
-    """The values of the columns that are paths into bodies, message by message; None where none is.
-
-    Cost: checking each body, and a walk over each object and array on the way of the paths.
-    """
-    fields = paths_of(columns)
-    if not fields:
-        return None
-    paths = JsonPaths(list(fields.values()))
-    found: list[list[JsonScalar]] = [[None] * len(batch) for _ in fields]
-    malformed = np.zeros(len(batch), dtype=np.bool_)
-    for row in range(len(batch)):
-        try:
-            document = Message.decode(batch.message(row)).json
-        except MessageError:
-            malformed[row] = True
-            continue
-        for values, value in zip(found, paths.values(document), strict=True):
-            values[row] = None if value is None else value.scalar()
-    kinds = np.full(len(batch), FoundKind.OTHER, dtype=np.uint8)
-    nothing, rows = np.zeros(len(batch), dtype=np.int64), np.arange(len(batch))
-    of_fields = {
-        field: FieldValues(kinds, nothing, nothing, rows, values) for field, values in zip(fields, found, strict=True)
-    }
-    return BodyValues(of_fields, malformed)
 
 
 def body_column(batch: EncodedMessages, values: FieldValues, declared: DeclaredColumn) -> tuple[pa.Array, list[Any]]:
@@ -138,17 +57,19 @@ def body_column(batch: EncodedMessages, values: FieldValues, declared: DeclaredC
 
 
 def _texts(batch: EncodedMessages, values: FieldValues) -> pa.Array:
-    there = values.kinds == FoundKind.STRING
+    stays, unescaped = values.kinds == FoundKind.STRING, values.kinds == FoundKind.UNESCAPED
+    there = stays | unescaped
     kernel = load("headgate.message.arrow.decode.kernel")
     if kernel is None or not there.any():
         return pa.nulls(len(there), pa.string())
-    starts, lengths = np.where(there, values.payloads, 0), np.where(there, values.lengths, 0)
+    # By their addresses; of other kinds nothing is read.
+    starts = values.payloads + np.where(unescaped, address_of(values.texts), address_of(batch.data))
+    lengths = np.where(there, values.lengths, 0)
     # Without the quotes they are shorter than their messages, which fit a batch.
     offsets = np.zeros(len(there) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(int(offsets[-1]), dtype=np.uint8)
-    gathered = address_of(batch.data), address_of(starts), address_of(lengths), len(there), address_of(data)
-    kernel.gather(*gathered)
+    kernel.gather(0, address_of(starts), address_of(lengths), len(there), address_of(data))
     valid = pa.py_buffer(np.packbits(there, bitorder="little"))
     return pa.Array.from_buffers(pa.string(), len(there), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 

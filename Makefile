@@ -85,8 +85,9 @@ headgate-data/rabbitmq: $(STREAMS_OF_RABBITMQ) | $(RUN_STAMP)
 	$(UNPACK) $< $@
 	@touch $@
 
-# Two workers: a machine with two cores is what the tests are made for. tests/conftest.py says what stays together.
-SIDE_BY_SIDE := -n 2
+# Three workers for two cores, which is what the tests are made for: a third of them, those of clients and servers, mostly wait.
+# tests/conftest.py says what stays together.
+SIDE_BY_SIDE := -n 3
 
 test: setup clients s3-server .venv/.jdk .venv/.jars ## set everything up and run all tests but the long ones
 	$(BIN)/pytest $(SIDE_BY_SIDE)
@@ -120,7 +121,7 @@ clients: setup .venv/.python-clients .venv/.node-clients .venv/.java-clients .ve
 
 .venv/.node-clients: tests/interop/node/package.json tests/interop/node/package-lock.json $(STAMP)
 	@echo "setup: JavaScript clients are downloaded and installed"
-	@mkdir -p $@ && cp $(filter %.json,$^) $@ && npm ci --silent --prefix $@ || echo "no JavaScript clients on this machine: their tests will be skipped" >&2
+	@mkdir -p $@ && cp $(filter %.json,$^) $@ && npm ci --silent --no-audit --no-fund --prefix $@ || echo "no JavaScript clients on this machine: their tests will be skipped" >&2
 	@touch $@
 
 .venv/.java-clients: tests/interop/java/pom.xml $(wildcard tests/interop/java/src/main/java/clients/*.java) $(STAMP)

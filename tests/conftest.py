@@ -29,6 +29,9 @@ settings.load_profile("fast")
 
 _PASSWORD_COST = {name: getattr(users, name) for name in ("_TIME_COST", "_MEMORY_KIB")}
 
+# JVMs that tests start live for seconds: what makes a server quick over hours costs them half of their processor time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _SEED = "HEADGATE_TEST_SEED"
 # In the environment, so that processes of the same run have the same.
 os.environ.setdefault(_SEED, str(secrets.randbits(32)))
@@ -38,13 +41,22 @@ def pytest_report_header() -> str:
     return f"{_SEED}={os.environ[_SEED]} gives what tests draw by chance again; hypothesis prints its own"
 
 
-# Folders whose tests share what is dear to start (a Spark session, a server with its clients).
-_TOGETHER = ("tests/spark/", "tests/interop/")
+# Folders whose tests share what is dear to start (a Spark session, a server with its clients); the first that fits.
+# Tests of pipelines have a Spark session of their own: with all tests of Spark, one worker would be busy for too long.
+_TOGETHER = ("tests/spark/pipeline/", "tests/spark/", "tests/interop/")
+
+# Few tests that take long: by the number of their tests they would begin last, and the other workers wait for them.
+_EARLY = (
+    "tests/damage/test_campaign.py",
+    "tests/testing/test_plugin.py",
+    "tests/test_tutorial.py",
+    "tests/damage/test_roots.py",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With workers (`-n 2`) the tests of a file stay on one of them, and those of such folders.
+    """With workers (`-n 3`) the tests of a file stay on one of them, and those of such folders.
 
     Marks of groups (`--dist loadgroup`) do not do that: pytest-xdist 3.8 writes them where pytest 9.2 does not look.
     """
@@ -54,6 +66,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+
+        def schedule(self) -> None:
+            is_first = self.collection is None
+            super().schedule()
+            for scope in reversed(_EARLY) if is_first else ():
+                if scope in self.workqueue:
+                    self.workqueue.move_to_end(scope, last=False)
 
     return Together(config, log)
 

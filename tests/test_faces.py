@@ -24,6 +24,12 @@ else:
 """
 
 
+@pytest.fixture(scope="module")
+def sources() -> faces.Sources:
+    """Headgate's own: they take seconds to parse."""
+    return faces.Sources(faces.SOURCE)
+
+
 def _faults(folder: Path, **modules: str) -> list[str]:
     """What the check says of the packages `log` (`stream`, `table`, `bloom/hash`) and `scan` with these texts."""
     texts = {
@@ -49,8 +55,8 @@ def _faults(folder: Path, **modules: str) -> list[str]:
 
 
 @pytest.mark.slow  # `make layers` looks at them, too.
-def test_the_packages_keep_to_their_faces() -> None:
-    assert faces.faults(faces.Sources(faces.SOURCE)) == []
+def test_the_packages_keep_to_their_faces(sources: faces.Sources) -> None:
+    assert faces.faults(sources) == []
 
 
 @pytest.mark.parametrize(
@@ -146,8 +152,8 @@ def test_a_light_face_has_no_other_names(package: types.ModuleType) -> None:
         get("__wrapped__")
 
 
-def test_every_name_of_every_light_face_is_there() -> None:
-    for name, face in faces.Sources(faces.SOURCE).faces.items():
+def test_every_name_of_every_light_face_is_there(sources: faces.Sources) -> None:
+    for name, face in sources.faces.items():
         if not name.startswith("headgate.spark"):
             package = importlib.import_module(name)
             assert [one for one in face if not hasattr(package, one)] == []

@@ -32,10 +32,30 @@ def _modules_after(code: str) -> set[str]:
 
 
 @functools.cache
+def _parsed() -> faces.Sources:
+    """All modules: they take seconds to parse."""
+    return faces.Sources(faces.SOURCE)
+
+
+@functools.cache
+def _trees() -> dict[Path, ast.Module]:
+    """The syntax tree of each file."""
+    return {_parsed().paths[name]: tree for name, tree in _parsed().trees.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees() -> Iterator[None]:
+    """At the end: millions of objects make every later collection of garbage slow."""
+    yield
+    for kept in (_parsed, _trees, _nodes):
+        kept.cache_clear()
+
+
+@functools.cache
 def _nodes(path: Path) -> tuple[ast.Import | ast.ImportFrom | ast.Attribute, ...]:
     """What a file imports and which attributes it takes, anywhere in it."""
     wanted = ast.Import | ast.ImportFrom | ast.Attribute
-    return tuple(node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, wanted))
+    return tuple(node for node in ast.walk(_trees()[path]) if isinstance(node, wanted))
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:
@@ -149,7 +169,7 @@ def _imported_when_it_runs(node: ast.AST) -> Iterator[tuple[str, str]]:
 @pytest.mark.slow
 def test_modules_do_not_need_each_other_in_a_circle() -> None:
     """An import inside a function hides a circle from Python, not from a reader."""
-    sources = faces.Sources(faces.SOURCE)
+    sources = _parsed()
     homes = {
         (package, alias.asname or alias.name): str(node.module)
         for package, path in sources.paths.items()
@@ -193,8 +213,8 @@ def test_the_first_paragraph_of_a_docstring_is_whole() -> None:
     """A sentence that goes on behind an empty line reads as if it were cut."""
     cut = [
         f"{path.relative_to(PACKAGE)}: {first[-60:]}"
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path in _sources()
+        for node in ast.walk(_trees()[path])
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and not (first := (ast.get_docstring(node) or ".").partition("\n\n")[0]).endswith((".", ":", "?", "…"))
     ]

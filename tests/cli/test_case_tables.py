@@ -18,10 +18,17 @@ AMQP = VECTORS / "own" / "amqp_messages.jsonl"
 BODIES = VECTORS / "own" / "body_messages.jsonl"
 
 
-@pytest.mark.parametrize("engine", ["kernel", pytest.param("reference", marks=pytest.mark.slow)])
+TABLES = [("rabbitmq_sql", None), ("own/rabbitmq_sql", None), ("own/amqp_extensions", AMQP)]
+
+
 @pytest.mark.parametrize(
-    ("table", "messages"),
-    [("rabbitmq_sql", None), ("own/rabbitmq_sql", None), ("own/amqp_extensions", AMQP), ("own/body_paths", BODIES)],
+    ("table", "messages", "engine"),
+    [
+        *((*table, "kernel") for table in TABLES),
+        *(pytest.param(*table, "reference", marks=pytest.mark.slow) for table in TABLES),
+        # By the reference it is in tests/evaluate/test_body_vectors.py.
+        ("own/body_paths", BODIES, "kernel"),
+    ],
 )
 def test_every_recorded_case_passes(table: str, messages: Path | None, engine: Any) -> None:
     result = run_tables([VECTORS / f"{table}.jsonl"], now_ms=NOW_MS, messages=messages, engine=engine)

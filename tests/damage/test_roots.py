@@ -66,7 +66,7 @@ def test_the_design_page_has_what_formats_cannot_show() -> None:
 
 
 def test_damage_of_a_root_is_harmless_or_an_error_that_names_the_file(original: Root) -> None:
-    run(original, int(os.environ.get("HEADGATE_DAMAGE_SEED", SEED)), 50)
+    run(original, int(os.environ.get("HEADGATE_DAMAGE_SEED", SEED)), 30)
 
 
 @pytest.mark.long

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 TOPIC, ALL, RULED = "orders", "all", "ruled"
 NEVER = {"name": "never", "sql": "1 = 0"}
-ROUNDS, LONG_ROUNDS = 10, 100
+ROUNDS, LONG_ROUNDS = 4, 100
 _MOST_STEPS = {"sent": 200, "settled": 60, "changes": 8}
 """A round is killed before so many answers of one kind have come."""
 _MODULUS = 5

@@ -223,7 +223,7 @@ def test_with_the_cache_only_kernels_are_used_from_when_another_process_compiled
     code = (
         "import os, subprocess, sys\n"
         "from headgate.kernels import load\n"
-        f"print(load({CHECKSUM!r}))\n"
+        f"print(load({CHECKSUM!r}), flush=True)\n"
         f"others = {{name: value for name, value in os.environ.items() if name != 'HEADGATE_KERNELS'}}\n"
         f"subprocess.run([sys.executable, '-m', 'headgate.kernels.child', {CHECKSUM!r}], env=others, check=True)\n"
         f"print(load({CHECKSUM!r}).__name__, 'numba' in sys.modules)\n"

@@ -14,6 +14,7 @@ import rocketmq_strategies
 import servicebus_filters
 import strategies
 from amqp_strategies import amqp_expressions, amqp_messages
+from examples import examples
 from headgate.errors import ConfigError, FilterConversionError, FilterError
 from headgate.evaluate.filter import Filter
 from headgate.evaluate.verdict import Verdict
@@ -189,6 +190,7 @@ texts_of = {
 
 @pytest.mark.parametrize("source", LANGUAGES)
 @given(data=st.data())
+@examples(0.5)
 def test_conversion_for_every_message_never_changes_a_delivery(source: str, data: st.DataObject) -> None:
     try:
         filter = Filter.parse(data.draw(texts_of[source]), source)

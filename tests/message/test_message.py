@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import ConfigError, MessageError
 from headgate.message import AmqpType, AmqpValue, Body, FieldReference, Message, Section
 from headgate.message.fields import HEADER_FIELDS, PROPERTIES_FIELDS
@@ -83,6 +84,7 @@ def test_a_recorded_message_encodes_again_to_an_equal_one(row: dict[str, Any]) -
 
 
 @given(sections, bodies)
+@examples(0.5)
 def test_any_sections_and_body_survive_encoding_and_decoding(held: dict[Section, AmqpValue], body: Body | None) -> None:
     message = Message.of_sections(held, body)
     message.decode_all()
@@ -97,6 +99,7 @@ def test_any_bytes_decode_in_every_section_or_are_refused(data: bytes) -> None:
 
 
 @given(sections, bodies)
+@examples(0.5)
 def test_every_truncation_decodes_or_is_refused(held: dict[Section, AmqpValue], body: Body | None) -> None:
     data = Message.of_sections(held, body).encode()
     for stop in range(len(data)):

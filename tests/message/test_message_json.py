@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import ConfigError
 from headgate.message import AmqpArray, AmqpType, AmqpValue, Body, Described, Message, Section
 from headgate.message.typed_json import from_json, plain_json, to_json
@@ -186,6 +187,7 @@ def test_a_message_is_made_of_plain_json() -> None:
 
 
 @given(sections, bodies)
+@examples(0.5)
 def test_any_message_survives_its_typed_description(held: dict[Section, AmqpValue], body: Body | None) -> None:
     message = Message.of_sections(held, body)
     text = json.dumps(message.describe(typed=True), allow_nan=False, ensure_ascii=False)

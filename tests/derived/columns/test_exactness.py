@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amqp_strategies import amqp_messages
+from examples import examples
 from headgate.derived.columns import exactness
 from headgate.derived.columns.exactness import inexact_bits, inexact_of
 from headgate.errors import MessageError
@@ -94,6 +95,7 @@ def test_the_kernel_says_what_the_reference_says(encoded: list[bytes]) -> None:
 
 
 @given(messages)
+@examples(0.5)
 def test_an_exact_column_holds_what_a_filter_sees(encoded: list[bytes]) -> None:
     batch = EncodedMessages.of(encoded)
     values = fields_of(batch, COLUMNS)

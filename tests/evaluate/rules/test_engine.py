@@ -197,6 +197,7 @@ few_equalities = st.one_of(
 
 
 @given(st.lists(few_equalities, min_size=20, max_size=40), st.lists(few_events, min_size=10, max_size=30))
+@examples(0.5)
 def test_equalities_that_messages_often_fulfil_are_all_checked(filters: list[Filter], messages: list[bytes]) -> None:
     assert_as_alone(filters, messages, set(), 1)
 
@@ -246,6 +247,7 @@ def parts_of(demands: st.SearchStrategy[str]) -> st.SearchStrategy[Filter]:
     st.lists(parts_of(_text_demands), min_size=10, max_size=30),
     st.lists(_many_events, min_size=5, max_size=20),
 )
+@examples(0.5)
 def test_parts_of_texts_in_the_index_say_what_each_pattern_says_alone(
     filters: list[Filter], messages: list[bytes]
 ) -> None:
@@ -256,6 +258,7 @@ def test_parts_of_texts_in_the_index_say_what_each_pattern_says_alone(
     st.lists(parts_of(_range_demands), min_size=10, max_size=30),
     st.lists(_many_events, min_size=5, max_size=20),
 )
+@examples(0.5)
 def test_ranges_in_the_index_say_what_each_comparison_says_alone(filters: list[Filter], messages: list[bytes]) -> None:
     with mock.patch.object(plan, "_NARROW", 1):
         assert_as_alone(filters, messages, set(), 1)
@@ -368,7 +371,7 @@ class Changes(RuleBasedStateMachine):
         assert len(self.rules) == len(self.filters)
 
 
-Changes.TestCase.settings = examples(0.5)
+Changes.TestCase.settings = examples(0.3)
 TestAddingAndRemoving = Changes.TestCase
 
 

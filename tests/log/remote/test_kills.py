@@ -93,10 +93,13 @@ def test_a_mover_that_dies_at_a_step_is_finished_by_the_next(folder: Path, mover
 
 
 @pytest.mark.slow
-def test_a_mover_that_dies_in_any_object_is_finished_by_the_next(folder: Path, movers: Movers) -> None:
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_a_mover_that_dies_in_any_object_is_finished_by_the_next(
+    folder: Path, movers: Movers, every: int, seed: int
+) -> None:
     """In the middle of each object that is written, and after each that is deleted."""
     expected = undisturbed(folder / "undisturbed", movers)
-    for number in range(1, 300):
+    for number in range(1 + seed % every, 300, every):
         killed = folder / f"killed-{number}"
         status = killed_and_finished(killed, movers, die_in=number)
         assert (state_of(Stream.open(killed / "s")), objects_of(location(killed))) == expected
@@ -104,7 +107,7 @@ def test_a_mover_that_dies_in_any_object_is_finished_by_the_next(folder: Path, m
         if status == 0:
             break
         assert status == DIED
-    assert 10 < number < 299
+    assert 10 < number < 298
 
 
 def test_a_reader_that_dies_while_it_fills_the_cache_leaves_no_wrong_byte(folder: Path, movers: Movers) -> None:

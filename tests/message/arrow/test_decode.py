@@ -101,6 +101,7 @@ def test_kernels_equal_the_reference_on_damaged_messages(messages: list[bytes]) 
 
 
 @given(st.lists(st.builds(lambda held, body: Message.of_sections(held, body).encode(), sections, bodies), max_size=4))
+@examples(0.5)
 def test_kernels_equal_the_reference_on_every_type_nested_or_not(messages: list[bytes]) -> None:
     assert_kernels_equal_reference(messages)
 

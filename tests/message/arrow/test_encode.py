@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from headgate.errors import ConfigError
 from headgate.message import AmqpType, AmqpValue, Body, EncodedMessages, Message, Section
 from headgate.message.arrow import check_types, columns_of, encode, messages_of, variant_type
@@ -239,6 +240,7 @@ def test_slices_of_columns_are_read_at_their_place() -> None:
 
 
 @given(st.lists(st.builds(lambda held, body: Message.of_sections(held, body).encode(), sections, bodies), max_size=4))
+@examples(0.5)
 def test_columns_of_any_messages_encode_the_same_in_kernel_and_reference_and_read_back(messages: list[bytes]) -> None:
     names = ("header", "properties", "application_properties", "message_annotations", "body")
     columns = columns_of(EncodedMessages.of(messages), names)

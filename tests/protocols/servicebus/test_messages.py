@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_strategies import amqp_messages
+from examples import examples
 from headgate import kernels
 from headgate.errors import MessageError
 from headgate.language.servicebus import Limits
@@ -271,6 +272,7 @@ def test_the_common_forms_of_messages_are_told_at_once(said: int | None, default
 
 
 @given(st.lists(_MESSAGES, min_size=1, max_size=6))
+@examples(0.5)
 def test_many_get_the_ids_that_one_does(messages: list[bytes]) -> None:
     batch = EncodedMessages.of(messages)
     found = _stored_form(batch)

@@ -11,7 +11,7 @@ from headgate.spark.pipeline import delta
 from headgate.spark.pipeline.delta import query_id
 
 from ..conftest import order, write_stream
-from ..sink_faults import COUNT, EXPECTED, Faults, kill_at, pipeline
+from ..sink_faults import COUNT, EXPECTED, Faults, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -33,7 +33,7 @@ def test_a_delta_table_has_each_row_once_whatever_step_of_a_batch_the_driver_die
     lines = {"name": "lines", "format": "delta", "path": str(path), "partition_by": ["region"]}
     content = pipeline(tmp_path, lines, spark={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
 
-    kill_at("staged:2", content, tmp_path)
+    faults.die_at("staged:2", content, tmp_path, delta)
     assert rows(path) == EXPECTED[:200]
     assert len(files(path, "headgate")) == 2 * 3
     assert len(files(path, "_headgate")) == 1

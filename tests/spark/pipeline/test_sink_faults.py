@@ -21,7 +21,7 @@ from headgate.spark.pipeline.configuration import check
 
 from ... import jars
 from ..conftest import order, write_stream
-from ..sink_faults import COUNT, EXPECTED, Faults, kill_at, kill_when, pipeline
+from ..sink_faults import COUNT, EXPECTED, Faults, kill_when, pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -64,7 +64,7 @@ def test_a_table_of_a_database_has_each_row_once_whatever_step_of_a_batch_the_dr
 ) -> None:
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     content = with_jar(pipeline(tmp_path, jdbc_sink(database, "lines")))
-    kill_at("staged:2", content, tmp_path)
+    faults.die_at("staged:2", content, tmp_path, jdbc)
     assert rows(database, "SELECT number, region FROM lines ORDER BY rowid") == EXPECTED[:200]
     faults.die_at("completed:2", content, tmp_path, jdbc)
     assert rows(database, "SELECT count(*) FROM lines") == [(COUNT,)]
@@ -177,7 +177,7 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     blocked, missing = tmp_path / "blocked", tmp_path / "missing"
     sinks: list[dict[str, Any]] = [
-        {"name": "stuck", "format": "obstructed", "options": {"gate": str(blocked)}, "stall_timeout": "8s"},
+        {"name": "stuck", "format": "obstructed", "options": {"gate": str(blocked)}, "stall_timeout": "2s"},
         {"name": "broken", "format": "obstructed", "options": {"gate": str(missing)}},
         {"name": "files", "format": "parquet", "path": str(tmp_path / "files")},
         {"name": "copies", "stream": "out", "input": "orders"},
@@ -187,7 +187,7 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
         run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
     assert set(watching.ended) == {"stuck failed", "broken failed", "files", "copies"}
     stuck, broken = str(caught.value).splitlines()[0], str(caught.value).partition("\n")[2]
-    assert "sink 'stuck': no batch ended within its stall_timeout of 8s" in stuck
+    assert "sink 'stuck': no batch ended within its stall_timeout of 2s" in stuck
     assert "sink 'broken': " in broken and "missing" in broken
     report = caught.value.report
     assert isinstance(report, Report)

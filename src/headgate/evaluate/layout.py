@@ -75,8 +75,9 @@ class BodyBlock(NamedTuple):
     """Position of the registers of all paths, -1 behind the last."""
     scratch: int
     """`BODY_SCRATCH_REGISTERS` registers."""
-    number_texts: int
-    """1: values are read without a filter, and a number that a register holds only nearly becomes a NUMBER_TEXT."""
+    reads_values: int
+    """1: values are read without a filter (`body/values`). A number that a register holds only nearly becomes a
+    NUMBER_TEXT, and the room for texts without their escapes is as large as the message."""
 
 
 class NeedleBlock(NamedTuple):

@@ -112,8 +112,8 @@ def test_escapes_and_long_numbers_cost_no_walk_of_the_reference(messages: list[b
 
 
 def test_unescaped_texts_of_a_batch_stand_side_by_side() -> None:
-    # More of them than one message may have.
-    texts = [chr(0x430 + number % 32) * (number % 50) for number in range(1000)]
+    # The last is longer than those that filters leave to the reference.
+    texts = [*(chr(0x430 + number % 32) * (number % 50) for number in range(1000)), "ж" * 5000]
     body = '{{"a":"{}\\/","b":"{}\\/"}}'
     escaped = [text.encode("ascii", "backslashreplace").decode() for text in texts]
     messages = [Message(body.format(each, each).encode()).encode() for each in escaped]

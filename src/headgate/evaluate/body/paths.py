@@ -28,7 +28,7 @@ def body_table(
     place: Callable[[Sequence[int]], int],
     key_table: Callable[[Sequence[tuple[bytes, int]]], Sequence[int]],
     *,
-    number_texts: bool = False,
+    reads_values: bool = False,
 ) -> list[int]:
     """The `BodyBlock` for paths and their registers.
 
@@ -57,4 +57,4 @@ def body_table(
             )
         )
 
-    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch, int(number_texts))]
+    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch, int(reads_values))]

@@ -1,7 +1,7 @@
 """JSON texts (RFC 8259) in the kernel: one pass checks a whole text, and puts values at several paths into registers.
 
 Nothing is decoded but what a path asks for; there is no recursion. Left to the reference: more than `MOST_LEVELS` open
-containers, long texts with escapes; in filters also numbers with very many digits or a large exponent. Every read lies
+containers; in filters also long texts with escapes, numbers with very many digits or a large exponent. Every read lies
 before the end of the text or in the slack behind its message, also of 32 bytes that are read at once.
 """
 
@@ -401,10 +401,10 @@ def _walk(position: int, end: int, body: int, program: int, registers: int, pool
     kept_apart()
     branch = program + load_i64(body + BODY.root)
     scratch = _scratch(body, registers)
-    number_texts = load_i64(body + BODY.number_texts)
+    reads_values = load_i64(body + BODY.reads_values)
     stack = scratch + layout.REGISTER_BYTES
     deepest = stack + LEVEL_BYTES * layout.MOST_LEVELS
-    full = _room(scratch) + layout.UNESCAPED_BYTES - SLACK_BYTES
+    full = _room(scratch) + (layout.MOST_JSON_BYTES if reads_values != 0 else layout.UNESCAPED_BYTES - SLACK_BYTES)
     last_wide = end + SLACK_BYTES - 32
     outer = 0
     in_object = 0
@@ -476,7 +476,7 @@ def _walk(position: int, end: int, body: int, program: int, registers: int, pool
             stop = _number_end(position, end)
             if stop == WRONG:
                 return NO_JSON, free
-            if register >= 0 and _read_number(registers + register, position, stop, number_texts) != layout.TRUE:
+            if register >= 0 and _read_number(registers + register, position, stop, reads_values) != layout.TRUE:
                 return UNSURE, free
             position = stop
         elif byte | 0x20 == OPEN_OBJECT:

@@ -151,7 +151,7 @@ def _find(batch: EncodedMessages, paths: Sequence[BodyPath]) -> _Found | None:
     kinds = np.empty(shape, dtype=np.uint8)
     payloads, value_lengths = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
     # Texts without escapes are shorter than with them. What is not written takes no memory.
-    texts = np.empty(int(lengths.clip(0, len(data)).sum()) + layout.UNESCAPED_BYTES, dtype=np.uint8)
+    texts = np.empty(int(lengths.clip(0, len(data)).sum()) + SLACK_BYTES, dtype=np.uint8)
     used = kernel.find_values(
         address_of(data),
         len(data) - SLACK_BYTES,
@@ -179,5 +179,5 @@ def _program(paths: tuple[BodyPath, ...]) -> Program:
     for path in paths:
         assembler.slot(FieldReference(Section.DATA, path=path))
     assembler.body_scratch = assembler.scratch(layout.BODY_SCRATCH_REGISTERS)
-    assembler.number_texts = True
+    assembler.reads_values = True
     return program_of(assembler.assemble(0, 0, len(paths)))

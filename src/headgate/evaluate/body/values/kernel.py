@@ -52,8 +52,8 @@ def find_values(
     """Write kind, payload and length for each path and message; the bytes written to `texts`, or -1 less a row.
 
     That is the first whose bytes are not within `data_bytes`. Texts are given by their place, in `data` or in `texts`,
-    which has room for all messages and `UNESCAPED_BYTES`. Kinds are NO_MESSAGE in a message that is not valid, and OPEN
-    where only the reference can say.
+    which is as large as all messages. Kinds are NO_MESSAGE in a message that is not valid, and OPEN where only the
+    reference can say.
     """
     behind = registers + paths * layout.REGISTER_BYTES
     room = registers + load_i64(program + load_i64(program + layout.BODY_PATHS) + BODY.scratch) + REGISTER.payload

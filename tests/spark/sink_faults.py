@@ -99,11 +99,11 @@ class Faults:
     def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, kills: bool) -> None:
         self._spark = spark
         self._monkeypatch = monkeypatch
-        self._kills = kills
+        self.kills = kills
 
     def die_at(self, where: str, content: dict[str, Any], folder: Path, sink: ModuleType) -> None:
         """Die at `<step>:<n>`, in a process of its own or, with the same left behind, by an exception in this one."""
-        if self._kills:
+        if self.kills:
             kill_at(where, content, folder)
             return
         wanted, _, number = where.partition(":")

@@ -23,7 +23,7 @@ from headgate.spark.pipeline.configuration import check
 from ..conftest import order, write_stream
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "orders" / "pipeline.toml"
-EVENTS = 40_000
+EVENTS = 15_000
 LATER = 1_800_000_000_000
 CREATION_TIME = parse_field("properties.creation_time")
 

@@ -84,7 +84,7 @@ def test_a_row_replaces_the_one_with_its_key_and_the_last_of_a_batch_stays(
     assert rows(database, "SELECT region, number FROM regions ORDER BY region") == last
 
 
-def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSession) -> None:
+def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSession, faults: Faults) -> None:
     write_stream(tmp_path / "root", "in", [order(n) for n in range(COUNT)])
     output = tmp_path / "lines"
     content = pipeline(tmp_path, {"name": "lines", "format": "parquet", "path": str(output)})
@@ -93,7 +93,16 @@ def test_files_of_a_batch_that_died_are_not_read(tmp_path: Path, spark: SparkSes
         done = sum(path.name.isdigit() for path in (output / "_spark_metadata").glob("*"))
         return len(list(output.rglob("*.parquet"))) > done > 0
 
-    kill_when(writing, content, tmp_path)
+    if faults.kills:
+        kill_when(writing, content, tmp_path)
+    else:
+        faults.run(content)
+        # As if the driver had died between the files of the last batch and the entry that names them.
+        checkpoint = tmp_path / "root" / ".headgate" / "pipelines" / "sinks" / "checkpoints" / "lines"
+        for log in (output / "_spark_metadata", checkpoint / "commits"):
+            (log / "2").unlink()
+            (log / ".2.crc").unlink()
+        assert len(list(output.rglob("*.parquet"))) == 3
     assert run(check(content), spark=spark).sinks[0].rows_written < COUNT
     found = [(row.number, row.region) for row in spark.read.parquet(str(output)).orderBy("number").collect()]
     assert found == EXPECTED
@@ -185,7 +194,13 @@ def test_a_sink_that_blocks_and_one_that_fails_stop_no_other_and_the_next_run_co
     watching = Ends()
     with locked(blocked), pytest.raises(PipelineError) as caught:
         run(check(pipeline(tmp_path, *sinks)), spark=spark, watcher=watching)
-    assert set(watching.ended) == {"stuck failed", "broken failed", "files", "copies"}
+    # Where a worker of Python is late, as on a busy machine, a sink is tried once more.
+    assert {end for end in watching.ended if not end.endswith(" retried")} == {
+        "stuck failed",
+        "broken failed",
+        "files",
+        "copies",
+    }
     stuck, broken = str(caught.value).splitlines()[0], str(caught.value).partition("\n")[2]
     assert "sink 'stuck': no batch ended within its stall_timeout of 2s" in stuck
     assert "sink 'broken': " in broken and "missing" in broken

@@ -79,6 +79,19 @@ def test_too_many_attempts_make_a_dead_letter_that_is_found(lab: GroupLab) -> No
     assert (found.fate, found.copies[0].target, found.copies[0].target_offset) == (Fate.DEAD_LETTERED, "%DLQ%g", 0)
 
 
+def test_dead_letters_of_two_queues_with_the_same_offset_are_told_apart(tmp_path: Path) -> None:
+    lab = GroupLab(tmp_path, queues=2)
+    lab.declare("g", GroupSettings(max_attempts=1))
+    for queue in (0, 1):
+        lab.publish([message(0)], queue)
+    lab.receive(2)
+    for _ in range(3):
+        lab.turn(after_ms=INVISIBLE_MS)
+    places = [asked_for(lab.root, lab.clock, "g", name=f"q{queue}", offset=0).copies[0] for queue in (0, 1)]
+    lab.broker.close()
+    assert {each.target_offset for each in places} == {0, 1}, places
+
+
 def test_a_declared_group_that_never_read_the_queue_has_no_place(lab: GroupLab) -> None:
     lab.declare("idle", GroupSettings())
     lab.publish([message(0)])

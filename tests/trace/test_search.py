@@ -26,7 +26,7 @@ from log_streams import quick_folder
 from questions import LabClock, asked
 
 UUID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-IDS = ["a", "b", 77, UUID, b"raw", "b", None, str(uuid.UUID(int=5)), 2**63, 2**64 - 1]
+IDS = ["a", "b", 77, UUID, b"raw", "b", None, str(uuid.UUID(int=5)), 2**63, 2**64 - 1, b"\xff\x00"]
 
 
 def message(identity: object, **properties: object) -> bytes:
@@ -51,7 +51,10 @@ def root() -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("text", "offset"),
-    [("a", 0), ("77", 2), (str(UUID), 3), (UUID.hex, 3), (IDS[7], 7), (str(2**63), 8), (str(2**64 - 1), 9)],
+    [
+        *(("a", 0), ("77", 2), (str(UUID), 3), (UUID.hex, 3), (IDS[7], 7), (str(2**63), 8), (str(2**64 - 1), 9)),
+        *((b"raw".hex(), 4), (b"\xff\x00".hex(), 10)),
+    ],
 )
 def test_ids_of_every_type_are_found(root: Path, text: str, offset: int) -> None:
     stream_of(root, [message(each) for each in IDS])
@@ -59,6 +62,12 @@ def test_ids_of_every_type_are_found(root: Path, text: str, offset: int) -> None
     assert found.message is not None
     assert found.message.offset == offset
     assert found.consumers == ()
+
+
+def test_the_digits_of_a_binary_id_mean_no_text_of_the_same_bytes(root: Path) -> None:
+    stream_of(root, [message("raw")])
+    with pytest.raises(ResourceNotFoundError):
+        asked(root, SetClock(), id=b"raw".hex())
 
 
 def test_an_ambiguous_id_lists_its_messages_and_no_more_than_some(root: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from brokers import START_MS, SetClock
-from headgate.broker import DeadLetterReason
+from headgate.broker import DeadLetterReason, Resubmission
 from headgate.broker.topics import ReceiverCalls
 from headgate.broker.topics.copy_mover import CopyMover
 from headgate.clock import shown_time
@@ -208,6 +208,47 @@ def test_a_forwarded_copy_is_found_in_its_target(lab: Lab) -> None:
     assert (found.fate, found.copies[0].target, found.copies[0].target_offset) == (Fate.FORWARDED, "paid", 0)
 
 
+def test_a_dead_letter_that_was_published_again_says_so(lab: Lab) -> None:
+    link = received(lab)
+    link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
+    lab.turn()
+    lab.session.resubmit(SubscriptionName("orders", "red", dead_letters=True), Resubmission())
+    for _ in range(3):
+        lab.turn(after_ms=100)
+    assert "the dead letter was resubmitted to 'orders'" in of(lab, consumer=DEAD).summary
+    assert of(lab, 1).fate is Fate.CLAIMED
+
+
+def test_copies_that_several_forward_to_one_target_are_told_apart_where_they_differ(lab: Lab) -> None:
+    lab.session.create_topic("paid")
+    changes: list[Change] = []
+    for name, action in (("one", None), ("two", None), ("other", "SET size = 7")):
+        rule = RuleDefinition("Red", sql="color = 'red'", action=action)
+        changes += [CreateSubscription(name, forward_to="paid"), AddRule(name, rule)]
+    lab.topic(*changes)
+    lab.publish(RED)
+    found = {name: of(lab, 0, name).copies[0] for name in ("one", "two", "other")}
+    assert found["one"].target_offset is found["two"].target_offset is None
+    message = asked(lab.root, lab.clock, "paid", where="size = 7").message
+    assert message is not None
+    assert found["other"].target_offset == message.offset
+    equal = sorted({0, 1, 2} - {message.offset})
+    assert f"offset {equal[0]} or {equal[1]}, which are equal copies" in found["one"].text
+
+
+def test_a_copy_and_the_dead_letter_of_a_failed_rule_have_names_of_their_own(lab: Lab) -> None:
+    failing = AddRule("red", RuleDefinition("Fails", sql="color > 5"))
+    lab.topic(*RED_ONLY, failing, ChangeSubscription("red", dead_letter_on_errors=True))
+    lab.publish(RED)
+    found = of(lab)
+    assert found.fate is Fate.DEAD_LETTERED
+    assert [step.text.partition(":")[0] for step in found.steps if step.step == "fate"] == [
+        "the plain copy",
+        "the dead letter of the rules that failed",
+    ]
+    assert "'Red' selected the message; a rule that fails makes a dead letter of the message: 'Fails'" in str(found)
+
+
 def test_an_action_gives_a_copy_of_its_own_with_its_changes(lab: Lab) -> None:
     acting = AddRule("red", RuleDefinition("Acts", sql="color = 'red'", action="SET size = 7"))
     lab.topic(*RED_ONLY, acting)
@@ -219,6 +260,9 @@ def test_an_action_gives_a_copy_of_its_own_with_its_changes(lab: Lab) -> None:
     ]
     changes = {each.field: each.after for rule in found.decisions for each in rule.changes or ()}
     assert "application_properties.size" in changes
+    text = str(asked(lab.root, lab.clock, offset=0, consumer="red"))
+    assert "application_properties.size: nothing becomes " in text
+    assert "{" not in text
 
 
 def test_texts_that_are_no_utf_8_are_shown_by_escapes(lab: Lab) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         HOPS_ANNOTATION,
         MAX_HOPS,
         REASON_PROPERTY,
+        SOURCE_ANNOTATION,
         Origin,
         forwarded,
         origin_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,7 @@ from headgate.trace.parts import (
 from headgate.trace.selection import Selection, TopicQuestion
 from headgate.trace.small_streams import FoundMessage, find_copy, find_forwarded
 
+_MOST_OFFSETS = 4
 _FIRST_NUMBER = FieldReference(Section.MESSAGE_ANNOTATIONS, key=FIRST_NUMBER_ANNOTATION.encode())
 
 
@@ -211,11 +213,13 @@ def _moved(asked: _CopyQuestion, moved: TraceEvent) -> AnsweredCopy:
         found = find_copy(place, asked.copy, now_ms=asked.topic.now_ms)
         return _kept(asked, kind, found, movement, moved.at_ms)
     target = Stream.find(stream_folder(asked.topic.root, name))
-    offset = None
+    offsets: list[int] = []
     if target is not None:
         number = _first_number(asked)
-        offset = find_forwarded(target, number, since_ms=moved.at_ms, now_ms=asked.topic.now_ms)
-    where = f"{name!r}" + ("" if offset is None else f", offset {offset}")
+        copy = movement.marked(asked.encoded)
+        offsets = find_forwarded(target, copy, number, since_ms=moved.at_ms, now_ms=asked.topic.now_ms)
+    offset = offsets[0] if len(offsets) == 1 else None
+    where = repr(name) + (f", offset {_either(offsets)}" if offsets else "")
     at = shown_time(moved.at_ms)
     if kind is TargetKind.WAITING:
         text = f"forwarded at {at} to {name!r}, where it waits for its time"
@@ -232,6 +236,13 @@ def _moved(asked: _CopyQuestion, moved: TraceEvent) -> AnsweredCopy:
         target=name,
         target_offset=offset,
     )
+
+
+def _either(offsets: Sequence[int]) -> str:
+    """`7`, or `7 or 9, which are equal copies`: where a copy is, of those that cannot be told apart."""
+    shown = " or ".join(map(str, offsets[:_MOST_OFFSETS]))
+    more = f" or {len(offsets) - _MOST_OFFSETS} more" if len(offsets) > _MOST_OFFSETS else ""
+    return f"{shown}{more}, which are equal copies" if len(offsets) > 1 else shown
 
 
 def _kept(
@@ -282,7 +293,9 @@ def standing_of(found: FoundMessage, what: str) -> tuple[Fate, str]:
         kind, name = TargetKind.parse(last.target)
         fate = Fate.DEAD_LETTERED if kind is TargetKind.DEAD_LETTERS else Fate.FORWARDED
         place = "the dead letters" if kind is TargetKind.DEAD_LETTERS else repr(name)
-        return fate, f"{what} was moved to {place} at {shown_time(last.at_ms)}"
+        is_again = bool(last.change) and Movement.decode(last.change).is_resubmission
+        did = "resubmitted" if is_again else "moved"
+        return fate, f"{what} was {did} to {place} at {shown_time(last.at_ms)}"
     if last.was_claimed:
         return Fate.COMPLETED, f"{what} was completed at {shown_time(last.at_ms)}"
     return Fate.PURGED, f"{what} was deleted at {shown_time(last.at_ms)}"

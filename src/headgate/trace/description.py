@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from headgate.clock import shown_time
 from headgate.trace.parts import AnsweredClause, ConsumerAnswer, Decision, Search, Step, StoredMessage
 from headgate.visible import visible
@@ -93,7 +95,19 @@ def _decision(decision: Decision) -> Iterator[str]:
     if decision.failure is not None:
         yield f"{_INDENT * 2}its action fails: {decision.failure}"
     for change in decision.changes or ():
-        yield f"{_INDENT * 2}{change.field}: {change.before} becomes {change.after}"
+        yield f"{_INDENT * 2}{change.field}: {_value(change.before)} becomes {_value(change.after)}"
+
+
+def _value(value: object) -> str:
+    """A value of typed JSON in words, as clauses say it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict) and value.keys() == {"t", "v"}:
+        text = value["v"]
+        return (
+            f"{value['t']} {text!r}" if isinstance(text, str) else f"{value['t']} {msgspec.json.encode(text).decode()}"
+        )
+    return repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _clause(clause: AnsweredClause, depth: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ from headgate.derived.match_index import FilterRegistry, RegisteredFilter
 from headgate.errors import LogError
 from headgate.ledger import TracedCopies, TraceKind, copy_number, offset_of, read_ledger, trace_copies
 from headgate.log import Stream, stream_folder
+from headgate.topic import SOURCE_ANNOTATION
 from headgate.trace.copy_fates import answered_event
 from headgate.trace.facts import Facts
 from headgate.trace.parts import AnsweredCopy, ConsumerAnswer, ConsumerKind, Fate, State, Step
@@ -64,7 +65,7 @@ def _group_answer(
     steps = [*steps_of(stream, located), in_force]
     if selected is not None:
         steps.append(Step("decided", State.YES if selected.is_selected else State.NO, selected.text))
-    answered = _copy(traced, copy, selected, group=group, root=root, now_ms=now_ms)
+    answered = _copy(traced, copy, selected, group=group, queue=stream.name, root=root, now_ms=now_ms)
     is_given = answered.fate in (Fate.COMPLETED, Fate.CLAIMED)
     steps.append(Step("fate", State.YES if is_given else State.NO, answered.text))
     view = traced.view
@@ -104,7 +105,7 @@ def _filter_in_force(stream: Stream, located: Located, group: str, facts: Facts)
 
 
 def _copy(
-    traced: TracedCopies, copy: int, selected: Selected | None, *, group: str, root: str, now_ms: int
+    traced: TracedCopies, copy: int, selected: Selected | None, *, group: str, queue: str, root: str, now_ms: int
 ) -> AnsweredCopy:
     """What the ledger of the stream's groups tells of the message."""
     events = traced.events.get(copy, [])
@@ -125,7 +126,7 @@ def _copy(
     moved = next((each for each in reversed(events) if each.kind is TraceKind.MOVED), None)
     if moved is not None:
         target = TargetKind.parse(moved.target)[1]
-        offset = _dead_letter_offset(target, copy, root=root, since_ms=moved.at_ms, now_ms=now_ms)
+        offset = _dead_letter_offset(target, queue, copy, root=root, since_ms=moved.at_ms, now_ms=now_ms)
         where = f"{target!r}" + ("" if offset is None else f", offset {offset}")
         text = f"a dead letter since {shown_time(moved.at_ms)}, after {moved.attempt} attempts; it is in {where}"
         return answer(Fate.DEAD_LETTERED, text, target=target, target_offset=offset)
@@ -169,9 +170,14 @@ def _seen(traced: TracedCopies, copy: int, selected: Selected | None, answer: _A
     return answer(Fate.SETTLED, text)
 
 
-def _dead_letter_offset(target: str, copy: int, *, root: str, since_ms: int, now_ms: int) -> int | None:
-    """The offset of a dead letter in the stream of its group; None if it is not found soon."""
+def _dead_letter_offset(target: str, queue: str, copy: int, *, root: str, since_ms: int, now_ms: int) -> int | None:
+    """The offset of a dead letter of a queue in the stream of its group; None if it is not found soon.
+
+    Messages of all queues lie there, and each queue has its own numbers.
+    """
     stream = Stream.find(stream_folder(root, target))
     if stream is None:
         return None
-    return find_noted(stream, COPY_FILTER.format(number=copy), since_ms=since_ms, now_ms=now_ms)
+    quoted = queue.replace("'", "''")
+    text = f"{COPY_FILTER.format(number=copy)} AND m.[{SOURCE_ANNOTATION}] = '{quoted}'"
+    return find_noted(stream, text, since_ms=since_ms, now_ms=now_ms)

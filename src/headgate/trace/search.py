@@ -1,7 +1,8 @@
 """Finding the message: by its offset, by its id, or by a filter; newest messages first, for a bounded time.
 
-Lookup files, column files and the match index narrow the read, as for every reader. Ids of type uuid are compared by
-their bytes, which no filter can do: they are looked for where the text has the form of one, and no other id fits.
+Lookup files, column files and the match index narrow the read, as for every reader. Ids of type uuid, and binary ones
+in hexadecimal digits as answers show them, are compared by their bytes, which no filter can do: they are looked for
+where the text has the form of one, and no other id fits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headgate.errors import ConfigError, OffsetOutOfRangeError, PreconditionFail
 from headgate.evaluate import Filter
 from headgate.language import DEFAULT_DIALECT
 from headgate.log import Stream
-from headgate.message import parse_field
+from headgate.message import AmqpType, Message, parse_field
 from headgate.message.lookup import locate_bytes
 from headgate.scan import OffsetRange, ScanBatch, ScanCounters, ScanRequest, plan, read_range
 from headgate.trace.parts import Search
@@ -39,6 +40,7 @@ _SEGMENTS_AT_ONCE = 4
 _ID = parse_field("properties.message_id")
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_HEXADECIMAL = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _LARGEST = 2**64 - 1
 
 
@@ -180,8 +182,9 @@ def find(
     matches = _Matches(clock, clock.monotonic_s() + budget_s, progress)
     request = ScanRequest(filter=selector.filter(), now_ms=now_ms, sources=sources_of())
     matches.look(streams, request)
-    if not matches.found and matches.is_complete and selector.id is not None and _UUID.fullmatch(selector.id):
-        matches.look(streams, ScanRequest(now_ms=now_ms), _having(uuid.UUID(selector.id).bytes))
+    octets = None if selector.id is None else _octets(selector.id)
+    if not matches.found and matches.is_complete and octets is not None:
+        matches.look(streams, ScanRequest(now_ms=now_ms), _having(octets))
     search = Search(
         by,
         text,
@@ -216,18 +219,32 @@ def not_found(streams: Sequence[Stream], selector: Selector, search: Search | No
     return ResourceNotFoundError(reason, subject=", ".join(stream.name for stream in streams[:MOST_LISTED]))
 
 
+def _octets(text: str) -> bytes | None:
+    """The bytes of the uuid, or of the binary id, that a text shows; None for other texts."""
+    if _UUID.fullmatch(text):
+        return uuid.UUID(text).bytes
+    return bytes.fromhex(text) if _HEXADECIMAL.fullmatch(text) else None
+
+
 def _having(octets: bytes) -> _Keep:
-    """Which messages of a batch have an id of these bytes."""
+    """Which messages of a batch have an id of type uuid or binary with these bytes."""
     wanted = np.frombuffer(octets, dtype=np.uint8)
 
     def keep(batch: ScanBatch) -> NDArray[np.intp]:
         starts, lengths = locate_bytes(batch.messages, _ID)
         rows = np.flatnonzero(lengths == len(wanted))
         places = starts[rows][:, None] + np.arange(len(wanted))
-        kept: NDArray[np.intp] = rows[(batch.messages.data[places] == wanted).all(axis=1)]
-        return kept
+        equal = rows[(batch.messages.data[places] == wanted).all(axis=1)]
+        # A text of the same bytes is another id.
+        found = [row for row in equal.tolist() if _is_bytes(batch.messages.message(row))]
+        return np.array(found, dtype=np.intp)
 
     return keep
+
+
+def _is_bytes(encoded: bytes) -> bool:
+    typed = Message.decode(encoded).value(_ID)
+    return typed is not None and typed.type in (AmqpType.UUID, AmqpType.BINARY)
 
 
 def _several(selector: Selector, matches: _Matches) -> PreconditionFailedError:

@@ -148,19 +148,20 @@ def _fall_through(question: TopicQuestion, topic: Topic) -> Selection:
 
 def _summary(decisions: Sequence[Decision], left_out: int, copies: dict[int, bytes]) -> str:
     selecting = [each for each in decisions if each.verdict == "true" and each.failure is None]
+    failing = ", ".join(repr(each.name) for each in decisions if each.verdict == "error" or each.failure is not None)
+    kept = f"; a rule that fails makes a dead letter of the message: {failing}" if FAILED_RULES in copies else ""
     if selecting:
         names = ", ".join(repr(each.name) for each in selecting[:_NAMED_RULES])
         more = f" and {len(selecting) - _NAMED_RULES} more" if len(selecting) > _NAMED_RULES else ""
         rules = "rules" if len(selecting) > 1 else "rule"
         changed = sum(rule not in (0, FAILED_RULES) for rule in copies)
         change = f"; {changed} changed by an action" if changed else ""
-        return f"{rules} {names}{more} selected the message{change}"
+        return f"{rules} {names}{more} selected the message{change}{kept}"
     if not decisions:
         return "the subscription had no rules: it selects nothing"
     texts = "; ".join(map(why_not, decisions[:_NAMED_RULES]))
     more_rules = len(decisions) + left_out - _NAMED_RULES
     more = f"; and {more_rules} more rules that do not select it" if more_rules > 0 else ""
-    kept = "; a rule that fails makes a dead letter of the message" if FAILED_RULES in copies else ""
     return texts + more + kept
 
 

@@ -6,6 +6,7 @@ Each has a note of where it comes from, by which it is found.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,20 +102,40 @@ def _traced(stream: Stream, offset: int, encoded: bytes, now_ms: int) -> FoundMe
     return FoundMessage(stream, offset, encoded, traced[QUEUE_VIEW])
 
 
-def find_forwarded(stream: Stream, number: int, *, since_ms: int, now_ms: int) -> int | None:
-    """The offset of a forwarded copy in its target, by its first sequence number; None if it is not found soon."""
-    return find_noted(stream, f"m.[{FIRST_NUMBER_ANNOTATION}] = {number}", since_ms=since_ms, now_ms=now_ms)
+def find_forwarded(stream: Stream, copy: bytes, number: int, *, since_ms: int, now_ms: int) -> list[int]:
+    """The offsets at which a forwarded copy may lie in its target; none if it is not found soon.
+
+    Its first sequence number is noted there, and not where it counts: copies of other topics, and of other
+    subscriptions of this one, have the same. So the copy's contents are compared, which forwarding keeps.
+    """
+    wanted = _contents(copy)
+    noted = _noted(stream, f"m.[{FIRST_NUMBER_ANNOTATION}] = {number}", since_ms=since_ms, now_ms=now_ms)
+    return [offset for offset, encoded in noted if _contents(encoded) == wanted]
 
 
 def find_noted(stream: Stream, text: str, *, since_ms: int, now_ms: int) -> int | None:
     """The first offset from a time on whose message a filter selects; None if it is not found soon."""
+    noted = _noted(stream, text, since_ms=since_ms, now_ms=now_ms)
+    return next((offset for offset, _ in noted), None)
+
+
+def _noted(stream: Stream, text: str, *, since_ms: int, now_ms: int) -> Iterator[tuple[int, bytes]]:
     request = ScanRequest(filter=Filter.parse(text), now_ms=now_ms)
     start = OffsetSpecification.timestamp(since_ms)
     with contextlib.suppress(LogError), Cursor(stream, request, start=start, now_ms=now_ms) as cursor:
         for _ in range(_MOST_BATCHES):
             batch = cursor.read(now_ms)
             if batch is None:
-                return None
-            if len(batch):
-                return int(batch.offsets[0])
-    return None
+                return
+            for row, offset in enumerate(batch.offsets.tolist()):
+                yield offset, batch.messages.message(row)
+
+
+def _contents(encoded: bytes) -> object:
+    """What no move changes of a message: properties, application properties and body."""
+    try:
+        message = Message.decode(encoded)
+    except MessageError:
+        # Forwarding makes the body of a message of it.
+        message = Message(encoded)
+    return message.properties, message.application_properties, message.body

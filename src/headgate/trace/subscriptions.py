@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headgate.broker.topics import FAILED_RULES
 from headgate.ledger import (
     TracedCopies,
     copy_number,
@@ -130,6 +131,8 @@ _INTEREST = (
 
 
 def _copy_name(copy: AnsweredCopy) -> str:
+    if copy.rule == FAILED_RULES:
+        return "the dead letter of the rules that failed"
     return "the plain copy" if copy.rule_name is None else f"the copy of rule {copy.rule_name!r}"
 
 

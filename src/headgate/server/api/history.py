@@ -37,7 +37,7 @@ def history_group(context: ServerContext) -> Group:
                 permission="any user; read the stream",
                 query=HistoryQuery,
                 answer=HistoryAnswer,
-                errors=(403,),
+                errors=(403, 404),
             ),
         ),
     )

@@ -230,6 +230,9 @@ function Clause({ of }) {
   </li>`
 }
 
+/** The number of the rule of a dead letter that no rule made, because rules failed. */
+const FAILED_RULES = 0xfffff
+
 function CopyOf({ of }) {
   const facts = [
     ["Attempts", exact(of.attempts)],
@@ -240,7 +243,7 @@ function CopyOf({ of }) {
     ["Went to", of.target && html`<bdi>${of.target}</bdi>${of.target_offset !== null && `, offset ${exact(of.target_offset)}`}`],
   ].filter(([, value]) => value)
   return html`<section class="decision">
-    <header><h3>Copy${of.rule_name && html` by rule <bdi>${of.rule_name}</bdi>`}</h3><${Fate} of=${of.fate} /></header>
+    <header><h3>${of.rule === FAILED_RULES ? "Dead letter of the rules that failed" : "Copy"}${of.rule_name && html` by rule <bdi>${of.rule_name}</bdi>`}</h3><${Fate} of=${of.fate} /></header>
     <${Facts} of=${facts} />
     ${of.events.length > 0 &&
     html`<ol class="events">${of.events.map((one) => html`<li><${Time} ms=${one.at_ms} /> <b>${one.kind.replaceAll("-", " ")}</b> <span class="note"><bdi>${one.text}</bdi></span></li>`)}</ol>`}

@@ -98,10 +98,16 @@ class Lexer:
             reason = self.dialect.unclosed.get(
                 character, f"found {shown}, which begins no token of {self.dialect.name}"
             )
-            if character == "." and _PATH_BEFORE.search(self.text, max(0, self._position - 200), self._position):
-                reason += path_hint("body")
-            raise self.error(reason, (self._position, self._position + 1))
+            raise self.error(reason + self.hint_at(self._position), (self._position, self._position + 1))
         return best, best_stop
+
+    def hint_at(self, position: int) -> str:
+        """What to add to the refusal of a step of a path into the body, by a language without paths."""
+        before = _PATH_BEFORE.search(self.text, max(0, position - 200), position)
+        step = self.text[position : position + 1]
+        # A bracket right behind `body` would be no path.
+        is_step = before is not None and (step == "." or (step == "[" and "." in before[0]))
+        return path_hint("body") if is_step and not self.dialect.references else ""
 
     def _longest_of(self, rules: tuple[TokenRule, ...]) -> tuple[TokenRule | None, int]:
         best, best_stop = None, self._position

@@ -57,7 +57,8 @@ class Parser:
         """The error for a next token that the grammar does not allow."""
         if self.peek.refused:
             return self.error(self.peek.refused, self.peek.span)
-        return self.error(f"found {self.peek}, expected {expected}", self.peek.span)
+        hint = self._lexer.hint_at(self.peek.span[0])
+        return self.error(f"found {self.peek}, expected {expected}{hint}", self.peek.span)
 
     def advance(self) -> Token:
         """Consume the next token."""

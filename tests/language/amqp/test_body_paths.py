@@ -57,10 +57,12 @@ def test_the_property_named_body_keeps_its_meaning(text: str) -> None:
     assert found == [Section.APPLICATION_PROPERTIES]
 
 
-@pytest.mark.parametrize("text", ["body.x = 1", "body.[x] = 1", "body.[0] = 1", "body.x.y = 1", "body.['x'] = 1"])
+@pytest.mark.parametrize(
+    "text", ["body.x = 1", "body.[x] = 1", "body.[0] = 1", "body.x.y = 1", "y = 1 OR body.x[*] = 1"]
+)
 @pytest.mark.parametrize("dialect", ["rabbitmq", "rocketmq", "servicebus"])
-def test_other_languages_refuse_paths(text: str, dialect: str) -> None:
-    with pytest.raises(FilterError):
+def test_other_languages_refuse_paths_and_name_the_one_that_has_them(text: str, dialect: str) -> None:
+    with pytest.raises(FilterError, match="paths into the body are in the language amqp"):
         bound(text, dialect)
 
 
@@ -110,6 +112,7 @@ def test_what_is_printed_is_the_same_tree(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "reason"),
     [
+        ("a.body.x = 1", ".", "in a number between digits\n"),
         ("body.5 = 1", "body.", "expected a step"),
         ("body.[x] = 1", "body.[x]", "expected a step"),
         ("body.[-1] = 1", "body.[-1]", "expected a step"),

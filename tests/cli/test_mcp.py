@@ -80,8 +80,27 @@ def test_rules_are_tried_and_filters_checked_without_a_change(management: Manage
 
 
 def test_refusals_reach_the_agent_with_their_reason(management: Management) -> None:
-    (error,) = called(management, ("stream", {"name": "orderz"}))
-    assert "did you mean 'orders'?" in error
+    near, empty, no_topic, wrong = called(
+        management,
+        ("stream", {"name": "orderz"}),
+        ("stream", {"name": ""}),
+        ("subscription", {"topic": ""}),
+        ("look", {"stream": "orders", "filter": "n > >"}),
+    )
+    assert "did you mean 'orders'?" in near
+    assert "empty name" in empty and "empty name" in no_topic
+    assert "found '>'" in wrong and "%3E" not in wrong
+
+
+def test_a_rule_that_is_tried_needs_no_name(management: Management) -> None:
+    asked = {"topic": "orders", "subscription": "red", "last": 20}
+    tried, refused = called(
+        management,
+        ("dry_run", {**asked, "rule": {"sql": "n > 15"}}),
+        ("dry_run", {**asked, "rule": {"name": 5, "sql": "n > 15"}}),
+    )
+    assert tried[0]["matched"] == 4
+    assert "expected a text" in refused
 
 
 def test_every_tool_says_that_it_changes_nothing(management: Management) -> None:

@@ -212,7 +212,7 @@ def test_a_dead_letter_that_was_published_again_says_so(lab: Lab) -> None:
     link = received(lab)
     link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock"))
     lab.turn()
-    lab.session.resubmit(SubscriptionName("orders", "red", dead_letters=True), Resubmission())
+    lab.session.resubmit(SubscriptionName("orders", "red", True), Resubmission(None))
     for _ in range(3):
         lab.turn(after_ms=100)
     assert "the dead letter was resubmitted to 'orders'" in of(lab, consumer=DEAD).summary

@@ -175,4 +175,7 @@ class Tools:
         rule: as the API has it, such as {"name": "big", "sql": "quantity > 100", "action": "SET tier = 'gold'"}.
         Nothing is put in force.
         """
-        return self._management.topics.dry_run(topic, subscription, rule, last=last, samples=samples)
+        named = {"name": "new", **rule}
+        if not isinstance(named["name"], str):
+            raise ConfigError(f"rule: found the name {named['name']!r}, expected a text")
+        return self._management.topics.dry_run(topic, subscription, named, last=last, samples=samples)

@@ -101,7 +101,7 @@ class Management:
 
     def stream(self, name: str) -> Row:
         """One stream with all that its files say: sizes, times, stored offsets, publishers."""
-        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}"), type=Row)
+        return msgspec.json.decode(self._request("GET", f"streams/{_part(name)}"), type=Row)
 
     def create_stream(self, name: str, arguments: Mapping[str, object], body_schema: BodySchema) -> None:
         """Make a stream whose bodies have a schema; arguments as `Client.create_stream` takes them.
@@ -111,17 +111,17 @@ class Management:
         files = {"" if number is None else str(number): content for number, content in body_schema.files}
         schema = {"format": body_schema.format.value, "files": files, "type": body_schema.message_type}
         body = msgspec.json.encode({"arguments": arguments, "body_schema": schema})
-        self._request("PUT", f"streams/{quote(name, safe='')}?only=new", body)
+        self._request("PUT", f"streams/{_part(name)}?only=new", body)
 
     def change_stream(self, name: str, arguments: Mapping[str, object]) -> Row:
         """Give a stream other limits, by the names of arguments without `x-`, None: no limit; gives all arguments."""
         body = msgspec.json.encode({"arguments": arguments})
-        told: Row = msgspec.json.decode(self._request("PUT", f"streams/{quote(name, safe='')}", body))["arguments"]
+        told: Row = msgspec.json.decode(self._request("PUT", f"streams/{_part(name)}", body))["arguments"]
         return told
 
     def delete_stream(self, name: str, *, force: bool) -> None:
         """Delete a stream; PreconditionFailedError that names its consumers if it has any, unless `force`."""
-        self._request("DELETE", f"streams/{quote(name, safe='')}" + ("?force=true" if force else ""))
+        self._request("DELETE", f"streams/{_part(name)}" + ("?force=true" if force else ""))
 
     def consumers(self) -> list[Row]:
         """The consumers of these streams, with the filter in force of each."""
@@ -145,15 +145,15 @@ class Management:
 
     def put_user(self, name: str, change: Mapping[str, object]) -> None:
         """Make a user, or change one: `password`, `tags`, `permissions`; omitted keys stay. For administrators."""
-        self._request("PUT", f"users/{quote(name, safe='')}", msgspec.json.encode(change))
+        self._request("PUT", f"users/{_part(name)}", msgspec.json.encode(change))
 
     def delete_user(self, name: str) -> None:
         """Delete a user; for administrators."""
-        self._request("DELETE", f"users/{quote(name, safe='')}")
+        self._request("DELETE", f"users/{_part(name)}")
 
     def messages(self, name: str, query: Mapping[str, object]) -> Row:
         """Messages of a stream, looked at: `query` as the API has it (`from`, `filter`, `language`, `limit`, …)."""
-        path = f"streams/{quote(name, safe='')}/messages?{urlencode(query, doseq=True)}"
+        path = f"streams/{_part(name)}/messages?{urlencode(query, doseq=True)}"
         return msgspec.json.decode(self._request("GET", path), type=Row)
 
     def check_filter(self, text: str, language: str) -> Row:
@@ -163,11 +163,11 @@ class Management:
 
     def segments(self, name: str) -> Row:
         """The segments of a stream with times and sizes, its limits, and what keeps messages in spite of them."""
-        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}/segments"), type=Row)
+        return msgspec.json.decode(self._request("GET", f"streams/{_part(name)}/segments"), type=Row)
 
     def bloom(self, name: str) -> Row:
         """What the Bloom filters of a stream achieve, with advice."""
-        return msgspec.json.decode(self._request("GET", f"streams/{quote(name, safe='')}/bloom"), type=Row)
+        return msgspec.json.decode(self._request("GET", f"streams/{_part(name)}/bloom"), type=Row)
 
     def history(self, stream: str | None = None) -> Row:
         """Samples of the server's last quarter of an hour, or of one stream's: `times_ms`, and `series` by name."""
@@ -183,7 +183,7 @@ class Management:
 
     def spark_report(self, job: str) -> list[Row]:
         """What an ended job of Spark wrote."""
-        return self._list(f"spark-jobs/{quote(job, safe='')}/report")
+        return self._list(f"spark-jobs/{_part(job)}/report")
 
     def pipelines(self) -> list[Row]:
         """The jobs of Spark that reported to the server: the user's own; all for administrators and monitors."""
@@ -191,7 +191,7 @@ class Management:
 
     def report_pipeline(self, name: str, report: PipelineReport) -> None:
         """Tell the server how a job of Spark goes. AccessRefusedError where another user's job has this name."""
-        self._request("PUT", f"pipelines/{quote(name, safe='')}", msgspec.json.encode(report))
+        self._request("PUT", f"pipelines/{_part(name)}", msgspec.json.encode(report))
 
     def tokens(self) -> list[Row]:
         """The user's tokens, or as an administrator all."""
@@ -204,7 +204,7 @@ class Management:
 
     def delete_token(self, identifier: str) -> None:
         """Revoke a token, by its id."""
-        self._request("DELETE", f"tokens/{quote(identifier, safe='')}")
+        self._request("DELETE", f"tokens/{_part(identifier)}")
 
     def audit(self, **query: object) -> list[Row]:
         """Entries of the audit stream, in order, by the parameters `from`, `since_ms`, `user`, `action`, `limit`.
@@ -227,7 +227,7 @@ class Management:
     def _ask(
         self, refusal: _Refusal, method: str, path: Sequence[str], query: Mapping[str, object], body: object
     ) -> Any:
-        encoded = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
+        encoded = "/".join(map(_part, path)) + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
         return msgspec.json.decode(self._request(method, encoded, data, refusal=refusal))
 
@@ -245,7 +245,9 @@ class Management:
         except urllib.error.HTTPError as error:
             with error:
                 answered = error.read()
-            raise self._other_encryption(error) or (refusal or _refusal)(error.code, answered, path) from error
+            # Without the query: the reason names what is wrong in it, and it may be long.
+            asked = path.partition("?")[0]
+            raise self._other_encryption(error) or (refusal or _refusal)(error.code, answered, asked) from error
         except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", None) or error)
             raise self._other_encryption(error) or ConnectionLostError(reason, server=self._url) from error
@@ -280,6 +282,13 @@ def _of_url(server: str, user: str | None, password: str | None) -> Management:
         password or own_password or DEFAULT_USER,
         tls=ssl.create_default_context() if parts.scheme == "https" else None,
     )
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path. An empty one would ask for the list: raises PreconditionFailedError."""
+    if not name:
+        raise PreconditionFailedError("found an empty name")
+    return quote(name, safe="")
 
 
 def _refusal(status: int, body: bytes, path: str) -> HeadgateError:

@@ -125,7 +125,19 @@ def test_strings_of_proto2_that_are_no_utf_8_do_not_decode() -> None:
     assert verdict("body.text = '/w=='", schema, b"\x0a\x01\xff") is None
 
 
-@pytest.mark.parametrize("name", ["DESCRIPTOR", "HasField", "ListFields"])
+def test_a_message_of_proto2_without_a_required_field_does_not_decode() -> None:
+    file = FileDescriptorProto(name="two.proto", syntax="proto2")
+    message = file.message_type.add(name="Two")
+    number = FieldDescriptorProto.TYPE_INT32
+    message.field.add(name="a", number=1, type=number, label=FieldDescriptorProto.LABEL_REQUIRED)
+    message.field.add(name="b", number=2, type=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+    content = FileDescriptorSet(file=[file]).SerializeToString()
+    schema = BodySchema(SchemaFormat.PROTOBUF, ((None, content),), "Two")
+    assert verdict("body.b = 5", schema, b"\x08\x01\x10\x05") is True
+    assert verdict("body.b = 5", schema, b"\x10\x05") is None
+
+
+@pytest.mark.parametrize("name", ["DESCRIPTOR", "HasField", "IsInitialized"])
 def test_fields_may_have_names_that_the_library_uses(name: str) -> None:
     schema = one_message("proto3", {name: FieldDescriptorProto.TYPE_INT32, "other": FieldDescriptorProto.TYPE_INT32})
     assert verdict(f"body.{name} = 5 AND NOT EXISTS(body.other)", schema, b"\x08\x05") is True

@@ -52,7 +52,10 @@ def decoder(content: bytes, message_type: str, *, has_indexes: bool) -> Decode:
         prefix = next((each for each in prefixes if body.startswith(each)), None)
         if prefix is None:
             raise ValueError("another message type")
-        return _Conversion().message(message_class.FromString(body[len(prefix) :]))
+        message = message_class.FromString(body[len(prefix) :])
+        if not message_class.IsInitialized(message):
+            raise ValueError("a required field is missing, which this reader does not look at")
+        return _Conversion().message(message)
 
     return decode
 

@@ -159,7 +159,7 @@ SLOW := $(addprefix --ignore=tests/,kernels interop damage cli/test_serve.py cli
 	--ignore-glob='*_bounds.py' --ignore-glob='*_faults.py'
 
 check: lint types layers ## what to run before a commit: style, types, layers, the quick tests; under a minute
-	$(BIN)/pytest -q -x $(SIDE_BY_SIDE) -m 'not spark and not faults and not long and not slow and not hypothesis' $(SLOW)
+	$(BIN)/pytest -q -x -n 2 -m 'not spark and not faults and not long and not slow and not hypothesis' $(SLOW)
 
 docs: setup ## write the pages of docs/languages, and of docs/reference on server, Spark, pipelines and Python, from the code
 	$(BIN)/python tools/language_pages.py

@@ -123,7 +123,7 @@ def test_a_lock_that_ended_gives_the_copy_back(lab: Lab) -> None:
 
 def test_a_dead_letter_has_its_reason_and_its_place(lab: Lab) -> None:
     link = received(lab)
-    assert of(lab, consumer=DEAD).fate is Fate.CLAIMED
+    assert of(lab, consumer=DEAD).fate is Fate.NO_DEAD_LETTER
     assert of(lab, consumer=DEAD).kind is ConsumerKind.DEAD_LETTERS
     link.receiver.settler.dead_letter(link.tokens, why=DeadLetterReason("NoStock", "sold out"))
     lab.turn()

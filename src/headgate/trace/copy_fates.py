@@ -138,7 +138,7 @@ def _waiting(asked: _CopyQuestion, text: str, *, attempts: int = 0) -> AnsweredC
     if asked.topic.facts.is_known:
         receivers = asked.receivers
         ready = sum(each.credit > 0 for each in receivers)
-        text += f"; {len(receivers)} receivers are connected, {ready} of them with credit"
+        text += f"; {_counted(len(receivers), 'receiver')} connected, {ready} with credit"
     settings = subscription.settings
     if not settings.status.gives_copies:
         text += f"; the subscription is {settings.status}"
@@ -146,7 +146,7 @@ def _waiting(asked: _CopyQuestion, text: str, *, attempts: int = 0) -> AnsweredC
         text += f"; the topic is {asked.topic.history.settings.status}"
     elif settings.requires_session:
         text += "; it is given to the receiver of its session only"
-    return asked.answer(Fate.AVAILABLE, f"available: {text}", attempts=attempts)
+    return asked.answer(Fate.AVAILABLE, text, attempts=attempts)
 
 
 def _unsettled(asked: _CopyQuestion, claim: int, attempts: int, until_ms: int) -> AnsweredCopy:
@@ -236,6 +236,10 @@ def _moved(asked: _CopyQuestion, moved: TraceEvent) -> AnsweredCopy:
         target=name,
         target_offset=offset,
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what} is" if count == 1 else f"{count} {what}s are"
 
 
 def _either(offsets: Sequence[int]) -> str:

@@ -55,6 +55,8 @@ class Fate(StrEnum):
     COMPLETED = "completed"
     EXPIRED = "expired"
     DEAD_LETTERED = "dead-lettered"
+    NO_DEAD_LETTER = "no-dead-letter"
+    """Of dead letters: the subscription has a copy, which was not given up."""
     FORWARDED = "forwarded"
     MOVING = "moving"
     """It was given up, and is not in its target yet."""

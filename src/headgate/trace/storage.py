@@ -100,9 +100,10 @@ def steps_of(stream: Stream, located: Located) -> tuple[Step, ...]:
     """Whether the message is stored, and confirmed."""
     stored = located.stored
     where = "object storage" if stored.place == "remote" else "the stream's folder"
+    messages = f"{stored.chunk_messages} message{'s' * (stored.chunk_messages != 1)}"
     text = (
         f"at offset {stored.offset} of {stream.name!r} at {shown_time(stored.timestamp_ms)}, in segment "
-        f"{stored.segment}, chunk {stored.chunk} ({stored.chunk_messages} messages), in {where}"
+        f"{stored.segment}, chunk {stored.chunk} ({messages}), in {where}"
     )
     named = ", ".join(f"{each.name!r} up to sequence {each.sequence}" for each in stored.publishers)
     by = f"; published by {named}" if named else ""

@@ -130,6 +130,10 @@ _INTEREST = (
 """Of several copies the answer is that of the first of these: what an asker would rather know."""
 
 
+_MAY_BE_DEAD = (Fate.MOVING, Fate.EXPIRED, Fate.SETTLED)
+"""Fates of a copy that may become a dead letter soon, or was one before."""
+
+
 def _copy_name(copy: AnsweredCopy) -> str:
     if copy.rule == FAILED_RULES:
         return "the dead letter of the rules that failed"
@@ -144,7 +148,9 @@ def dead_letters_answer(question: TopicQuestion, name: str) -> ConsumerAnswer:
     if not letters:
         text = f"it is no dead letter: {answer.summary}"
         steps = (*(step for step in answer.steps if step.step != "fate"), Step("fate", State.NO, text))
-        return replace(answer, name=shown, kind=ConsumerKind.DEAD_LETTERS, summary=text, steps=steps)
+        # That a copy waits, say, would mean that a dead letter does.
+        fate = Fate.NO_DEAD_LETTER if answer.copies and answer.fate not in _MAY_BE_DEAD else answer.fate
+        return replace(answer, name=shown, kind=ConsumerKind.DEAD_LETTERS, fate=fate, summary=text, steps=steps)
     found = find_copy(_dead_letters(question, name), _number_of(question, letters[0]), now_ms=question.now_ms)
     fate, text = Fate.SETTLED, "the dead letter is not there any more: it was received, deleted, or sent elsewhere"
     if found is not None:

@@ -97,6 +97,20 @@ def test_the_document_is_valid(document: Any) -> None:
     assert len(identifiers) == len(set(identifiers)) > 40
 
 
+def test_generators_of_clients_find_objects_with_plain_names(document: Any) -> None:
+    def check(schema: Any, where: str) -> None:
+        assert isinstance(schema, dict) and "prefixItems" not in schema, where
+        for key in ("items", "additionalItems"):
+            if key in schema:
+                check(schema[key], f"{where}/{key}")
+        for name, each in schema.get("properties", {}).items():
+            check(each, f"{where}/{name}")
+
+    for name, schema in document["components"]["schemas"].items():
+        assert name.isidentifier(), name
+        check(schema, name)
+
+
 def test_each_endpoint_answers_as_the_document_says(running: RunningServer, document: Any) -> None:
     assert running.ports["http"]
     succeeded = 0

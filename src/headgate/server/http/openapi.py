@@ -67,7 +67,9 @@ def openapi_document(groups: Iterable[Group]) -> Schema:
             operation = _operation(group, endpoint, by_type, components)
             paths.setdefault(f"/api/{endpoint.path}", {})[endpoint.method.lower()] = operation
     for endpoint in endpoints:
-        components.pop(endpoint.query.__name__, None)
+        # Shown as parameters. Types with one name have that of their module before it.
+        components.pop(_name(by_type[endpoint.query]), None)
+    _make_uniform(components)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -82,6 +84,26 @@ def openapi_document(groups: Iterable[Group]) -> Schema:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": _SECURITY},
     }
+
+
+def _name(reference: Schema) -> str:
+    return str(reference["$ref"].rpartition("/")[2])
+
+
+def _make_uniform(schema: Any) -> None:
+    """Say of a pair of integers that its items are integers, which generators of clients know.
+
+    What msgspec says, `prefixItems` and `items: false`, means the same, and some refuse the document for it.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _make_uniform(each)
+    elif isinstance(schema, dict):
+        first, *others = schema.get("prefixItems", [None])
+        if first is not None and all(each == first for each in others):
+            schema["items"] = schema.pop("prefixItems")[0]
+        for each in schema.values():
+            _make_uniform(each)
 
 
 def _operation(group: Group, endpoint: Endpoint, by_type: dict[Any, Schema], components: dict[str, Schema]) -> Schema:
@@ -123,8 +145,7 @@ def _path_parameters(endpoint: Endpoint) -> Iterator[Schema]:
 def _query_parameters(
     endpoint: Endpoint, by_type: dict[Any, Schema], components: dict[str, Schema]
 ) -> Iterator[Schema]:
-    name = by_type[endpoint.query]["$ref"].rpartition("/")[2]
-    schema = components.get(name, {})
+    schema = components.get(_name(by_type[endpoint.query]), {})
     for parameter, its_schema in schema.get("properties", {}).items():
         plain = dict(its_schema)
         description = plain.pop("description", "")

@@ -150,6 +150,7 @@ const FATES = {
   ahead: ["info", "not read yet"],
   moving: ["info", "on its way"],
   claimed: ["info", "a receiver has it"],
+  "no-dead-letter": ["info", "no dead letter"],
   completed: ["good", "completed"],
   settled: ["good", "settled"],
   forwarded: ["good", "forwarded"],

@@ -40,13 +40,17 @@ def test_a_tail_by_a_path_gives_the_messages_that_the_rule_gives(run: Run) -> No
 
 
 def test_a_declared_path_skips_chunks_and_loses_nothing(run: Run) -> None:
-    create, _, tail = block("sh", 2)
+    create, publish, tail = block("sh", 2)
+    assert shlex.split(publish)[3:] == ["<", "orders.json"]
+    shown = "\n".join(block("json", 1)) + "\n"
     assert run(*shlex.split(create)[1:]).status == 0
+    assert run(*shlex.split(publish)[1:3], stdin=shown).status == 0
+    assert run(*shlex.split(tail)[1:], "--offsets").lines == ["0"]
     orders = [("AMER", 120.5), ("EMEA", 99), ("EMEA", 200), ("APJ", 300), ("\u00c9", 400), (5, 500)]
     for region, total in orders:
         line = json.dumps({"body": json.dumps({"order": {"region": region, "total": total}})})
         assert run("publish", "regional", stdin=line + "\n").status == 0
     found = run(*shlex.split(tail)[1:], "--offsets")
-    assert found.lines == ["2"]
-    assert found.err.startswith("stage 1: 6 chunks examined, 2 skipped unread")
+    assert found.lines == ["0", "4"]
+    assert found.err.startswith("stage 1: 7 chunks examined, 2 skipped unread")
     assert run("stream", "verify", "regional").status == 0

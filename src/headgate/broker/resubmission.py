@@ -411,5 +411,5 @@ class ResubmissionWork(JobWork):
             job.error = (
                 f"{untaken} of the last {len(page)} dead letters stay: {self._resubmitter.why_not}"
                 if untaken
-                else f"{left} of the last {len(page)} dead letters stay: receivers hold them"
+                else f"{left} of the last {len(page)} dead letters stay: receivers or other jobs hold them"
             )

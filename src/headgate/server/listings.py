@@ -206,17 +206,28 @@ def stream_detail(broker: Broker, stream: BrokerStream, info: StreamInfo) -> Row
     }
 
 
-def users_of(broker: Broker, stream: BrokerStream) -> list[str]:
-    """The users of a stream, in words: each consumer with its connection, topics that forward to it, publishers."""
+def users_of(broker: Broker, user: str, stream: BrokerStream) -> list[str]:
+    """The users of a stream, in words: each consumer with its connection, topics that forward to it, publishers.
+
+    What `user` may not read has no name here: who may delete a stream need not see who consumes it.
+    """
+    members = [(session, consumer) for session, consumer in consumers(broker) if consumer.stream == stream.name]
     found = [
         f"consumer {shown(consumer.options.name or consumer.options.tag)!r} of user {session.user!r} "
         f"({session.protocol}, {session.connection})"
-        for session, consumer in consumers(broker)
-        if consumer.stream == stream.name
+        for session, consumer in members
     ]
-    found += [f"topic {name!r}, which forwards to it" for name in topics_forwarding_to(broker.root, stream.name)]
+    if members and not may_read(broker.users, user, stream.name):
+        found = [_counted(len(members), "consumer")]
+    for name in topics_forwarding_to(broker.root, stream.name):
+        topic = f"topic {name!r}" if may_read(broker.users, user, name) else "a topic"
+        found.append(f"{topic}, which forwards to it")
     publishers = len(stream.publishers)
-    return found + ([f"{publishers} publisher{'s' * (publishers > 1)}"] if publishers else [])
+    return found + ([_counted(publishers, "publisher")] if publishers else [])
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def consumers(broker: Broker) -> Iterator[tuple[Session, Consumer]]:

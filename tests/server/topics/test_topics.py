@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from headgate import Message
-from headgate.broker import EntityDeclaration
+from headgate.broker import ConsumerOptions, EntityDeclaration
 from headgate.broker.topics.dispatcher import BYTES_A_TURN
-from headgate.log import Writer
+from headgate.log import OffsetSpecification, Writer
 from headgate.server.topics import requests as topic_requests
 from server.running import RunningServer, running_server
 from waiting import LIMIT_S, eventually
@@ -24,6 +24,7 @@ from waiting import LIMIT_S, eventually
 GUEST = ("guest", "guest")
 ANNA = ("anna", "secret")
 BEN = ("ben", "secret")
+CORA = ("cora", "secret")
 TOPIC = "/api/topics/shop%2Forders"
 RED = f"{TOPIC}/subscriptions/red"
 
@@ -407,6 +408,20 @@ def test_a_stream_that_a_topic_forwards_to_is_deleted_by_force_only(topic: Runni
     assert ask(topic, "PUT", f"{TOPIC}/subscriptions/on", {"forward_to": "paid"})[0] == 201
     status, refused = ask(topic, "DELETE", "/api/streams/paid")
     assert (status, "in use by topic 'shop/orders', which forwards to it" in refused["error"]) == (409, True)
+    assert (
+        ask(topic, "PUT", "/api/users/cora", {"password": "secret", "permissions": {"configure": "^paid$"}})[0] == 201
+    )
+    refused = ask(topic, "DELETE", "/api/streams/paid", user=CORA)[1]
+    assert "in use by a topic, which forwards to it" in refused["error"]
+
+    def consume() -> None:
+        session = topic.context.broker.open_session("guest", protocol="test", connection="10.0.0.7:5")
+        session.message_consumer("paid", ConsumerOptions(start=OffsetSpecification.first(), name="hidden"))
+
+    topic.call(consume)
+    assert "consumer 'hidden' of user 'guest'" in ask(topic, "DELETE", "/api/streams/paid")[1]["error"]
+    refused = ask(topic, "DELETE", "/api/streams/paid", user=CORA)[1]
+    assert "in use by 1 consumer, a topic" in refused["error"] and "hidden" not in refused["error"]
     assert ask(topic, "DELETE", "/api/streams/paid?force=true")[0] == 200
 
 

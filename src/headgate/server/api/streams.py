@@ -186,6 +186,6 @@ class _StreamRequests:
                 raise RequestRefusedError(409, str(error)) from error
             self._broker.streams.delete_damaged(name)
             return Answer(DeletedStream(None))
-        if not is_forced and (used_by := lists.users_of(self._broker, stream)):
+        if not is_forced and (used_by := lists.users_of(self._broker, call.user, stream)):
             raise RequestRefusedError(409, f"stream {name!r} is in use by {', '.join(used_by)}")
         return Answer(DeletedStream(self._broker.streams.delete(stream)))

@@ -82,7 +82,6 @@ class Assembler:
         self.texts: dict[bytes, int] = {}
         self.now_register = -1
         self.body_scratch = 0
-        self.reads_values = False
         self.element_paths: list[tuple[list[int], tuple[bytes | int, ...], int]] = []
         """For each NEXT_ELEMENT the path in an element, and its register."""
 
@@ -232,9 +231,7 @@ class Assembler:
                 word = layout.FOOTER_KEYS
             elif section is Section.DATA:
                 paths = {field.path: register for field, register in wanted.items()}
-                scratch, key_table = self.body_scratch, self._plain_key_table
-                block = body_table(paths, scratch, place, key_table, reads_values=self.reads_values)
-                head[layout.BODY_PATHS // 8] = place(block)
+                head[layout.BODY_PATHS // 8] = place(body_table(paths, self.body_scratch, place, self._plain_key_table))
                 continue
             else:
                 word = layout.WANTED_SECTIONS + 8 * (section - Section.HEADER)

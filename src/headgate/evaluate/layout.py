@@ -75,9 +75,6 @@ class BodyBlock(NamedTuple):
     """Position of the registers of all paths, -1 behind the last."""
     scratch: int
     """`BODY_SCRATCH_REGISTERS` registers."""
-    reads_values: int
-    """1: values are read without a filter (`body/values`). A number that a register holds only nearly becomes a
-    NUMBER_TEXT, and the room for texts without their escapes is as large as the message."""
 
 
 class NeedleBlock(NamedTuple):
@@ -241,8 +238,11 @@ NAN = 2
 SCRATCH_REGISTERS = 24
 FOLLOW_SCRATCH_REGISTERS = 2
 
-# Scratch of the walk over a JSON text: a register (where the text ends; where texts without their escapes go, 0 for the
-# end of the scratch; where there is room for more of them), a level for each open container, and those texts.
+# Scratch of the walk over a JSON text: a register (where the text ends, once it was walked over; where texts without
+# their escapes go, 0 for the end of the scratch; where there is room for more of them), a level for each open
+# container, and those texts. READS_VALUES in the first place, before the walk: values are read without a filter, a
+# number that a register holds only nearly becomes a NUMBER_TEXT, and the room for texts is as large as the message.
+READS_VALUES = -1
 LEVEL_REGISTERS = 1
 MOST_LEVELS = 64
 UNESCAPED_BYTES = 8160

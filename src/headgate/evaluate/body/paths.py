@@ -27,8 +27,6 @@ def body_table(
     scratch: int,
     place: Callable[[Sequence[int]], int],
     key_table: Callable[[Sequence[tuple[bytes, int]]], Sequence[int]],
-    *,
-    reads_values: bool = False,
 ) -> list[int]:
     """The `BodyBlock` for paths and their registers.
 
@@ -57,4 +55,4 @@ def body_table(
             )
         )
 
-    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch, int(reads_values))]
+    return [*layout.BodyBlock(placed(root), place([*root.here_and_below(), -1]), scratch)]

@@ -274,15 +274,26 @@ def _unescape(position: int, stop: int, target: int) -> int:
 
 
 @helper
-def _set_number(register: int, position: int, stop: int) -> int:
+def _keep_number(register: int, position: int, stop: int, scratch: int) -> int:
+    """Keep a number as NUMBER_TEXT: TRUE; UNDECIDED in a filter, which has no use for it."""
+    if load_i64(scratch) != layout.READS_VALUES:
+        return layout.UNDECIDED
+    set_text(register, layout.NUMBER_TEXT, position, stop - position)
+    return layout.TRUE
+
+
+@helper
+def _set_number(register: int, position: int, stop: int, scratch: int) -> int:
     """Read a checked number into a register: TRUE, or UNDECIDED for very many digits and large exponents.
 
     A decimal of at most 15 digits is the double nearest to it: no other such decimal is, so comparing the doubles
-    compares the decimals. Of longer ones, and of what lies beyond the integers that are doubles, neighbours are known.
+    compares the decimals. Of longer ones, and of what lies beyond the integers that are doubles, neighbours are known;
+    where values are read, these and the undecided ones are kept as texts.
     """
     kept_apart()
+    start = position
     if stop - position > MOST_DIGITS:
-        return layout.UNDECIDED
+        return _keep_number(register, start, stop, scratch)
     is_negative = load_u8(position) == MINUS
     if is_negative:
         position += 1
@@ -315,7 +326,7 @@ def _set_number(register: int, position: int, stop: int) -> int:
         number //= 10
         exponent += 1
     if exponent < -22 or exponent > 22:
-        return layout.UNDECIDED
+        return _keep_number(register, start, stop, scratch)
     power = 1.0
     for _ in range(abs(exponent)):
         power *= 10.0
@@ -323,21 +334,13 @@ def _set_number(register: int, position: int, stop: int) -> int:
     if has_more == 0 and value <= MOST_EXACT:
         set_register(register, layout.FLOAT, bits_of_float(-value if is_negative else value))
         return layout.TRUE
+    if load_i64(scratch) == layout.READS_VALUES:
+        return _keep_number(register, start, stop, scratch)
     number += 1 if has_more != 0 else 0
     above = float(number) / power if exponent < 0 else float(number) * power
     set_register(register, layout.BETWEEN, bits_of_float(-above if is_negative else value))
     store_i64(register + REGISTER.length, bits_of_float(-value if is_negative else above))
     return layout.TRUE
-
-
-@inlined
-def _read_number(register: int, position: int, stop: int, as_text: int) -> int:
-    """As `_set_number`; with `as_text` a number that INTEGER and FLOAT do not hold becomes a NUMBER_TEXT."""
-    read = _set_number(register, position, stop)
-    if as_text != 0 and (read != layout.TRUE or load_i64(register) == layout.BETWEEN):
-        set_text(register, layout.NUMBER_TEXT, position, stop - position)
-        return layout.TRUE
-    return read
 
 
 @helper
@@ -393,18 +396,17 @@ def _room(scratch: int) -> int:
 
 
 @helper
-def _walk(position: int, end: int, body: int, program: int, registers: int, pool: int, free: int) -> tuple[int, int]:
+def _walk(
+    position: int, end: int, branch: int, program: int, registers: int, pool: int, scratch: int, free: int
+) -> tuple[int, int]:
     """The address behind the value at `position`, and of the scratch that is still free; NO_JSON, or UNSURE.
 
-    Puts the values of all paths of the `BodyBlock` into their registers, which are ABSENT before.
+    Puts the values of all paths from `branch` on into their registers, which are ABSENT before.
     """
     kept_apart()
-    branch = program + load_i64(body + BODY.root)
-    scratch = _scratch(body, registers)
-    reads_values = load_i64(body + BODY.reads_values)
     stack = scratch + layout.REGISTER_BYTES
     deepest = stack + LEVEL_BYTES * layout.MOST_LEVELS
-    full = _room(scratch) + (layout.MOST_JSON_BYTES if reads_values != 0 else layout.UNESCAPED_BYTES - SLACK_BYTES)
+    full = _room(scratch) + layout.UNESCAPED_BYTES - SLACK_BYTES
     last_wide = end + SLACK_BYTES - 32
     outer = 0
     in_object = 0
@@ -463,7 +465,7 @@ def _walk(position: int, end: int, body: int, program: int, registers: int, pool
             else:
                 stop = -stop
                 if register >= 0:
-                    if stop - start > full - free:
+                    if stop - start > full - free and load_i64(scratch) != layout.READS_VALUES:
                         return UNSURE, free
                     behind = _unescape(start, stop, free)
                     if behind == WRONG:
@@ -476,7 +478,7 @@ def _walk(position: int, end: int, body: int, program: int, registers: int, pool
             stop = _number_end(position, end)
             if stop == WRONG:
                 return NO_JSON, free
-            if register >= 0 and _read_number(registers + register, position, stop, reads_values) != layout.TRUE:
+            if register >= 0 and _set_number(registers + register, position, stop, scratch) != layout.TRUE:
                 return UNSURE, free
             position = stop
         elif byte | 0x20 == OPEN_OBJECT:
@@ -551,9 +553,10 @@ def find_paths(position: int, end: int, program: int, registers: int, pool: int)
     kept_apart()
     body = program + load_i64(program + layout.BODY_PATHS)
     scratch = _scratch(body, registers)
+    branch = program + load_i64(body + BODY.root)
     free = _room(scratch)
     start = _behind_blanks(position, end)
-    behind, free = _walk(start, end, body, program, registers, pool, free)
+    behind, free = _walk(start, end, branch, program, registers, pool, scratch, free)
     if behind == UNSURE:
         return layout.UNDECIDED
     if behind == NO_JSON or _behind_blanks(behind, end) != end:
@@ -600,7 +603,8 @@ def next_element(at: int, program: int, registers: int, pool: int) -> int:
     if is_first and load_u8(position) == CLOSE_ARRAY:
         return layout.FALSE
     _forget_all(body, program, registers)
-    behind, free = _walk(position, end, body, program, registers, pool, load_i64(outer + REGISTER.length))
+    branch = program + load_i64(body + BODY.root)
+    behind, free = _walk(position, end, branch, program, registers, pool, scratch, load_i64(outer + REGISTER.length))
     if behind <= UNSURE:
         return layout.UNDECIDED
     set_text(cursor, layout.VALUELESS, behind, free)

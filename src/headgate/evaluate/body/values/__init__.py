@@ -179,5 +179,4 @@ def _program(paths: tuple[BodyPath, ...]) -> Program:
     for path in paths:
         assembler.slot(FieldReference(Section.DATA, path=path))
     assembler.body_scratch = assembler.scratch(layout.BODY_SCRATCH_REGISTERS)
-    assembler.reads_values = True
     return program_of(assembler.assemble(0, 0, len(paths)))

@@ -56,7 +56,7 @@ def find_values(
     reference can say.
     """
     behind = registers + paths * layout.REGISTER_BYTES
-    room = registers + load_i64(program + load_i64(program + layout.BODY_PATHS) + BODY.scratch) + REGISTER.payload
+    scratch = registers + load_i64(program + load_i64(program + layout.BODY_PATHS) + BODY.scratch)
     free = texts
     for row in range(messages):
         start = load_i64(starts + 8 * row)
@@ -65,7 +65,7 @@ def find_values(
             return -1 - row
         start += data
         end = start + length
-        store_i64(room, free)
+        set_register(scratch, layout.READS_VALUES, free)
         read = _read(start, end, program, registers, behind, pool)
         if read != layout.TRUE:
             _fill(registers, behind, layout.NO_MESSAGE if read == layout.MALFORMED else layout.OPEN)

@@ -21,7 +21,7 @@ from headgate.errors import (
 from headgate.log import Stream, StreamArguments, Writer, stream_folder
 from headgate.message import Message
 from headgate.trace import Question, Selector, ask, streams_of
-from headgate.trace.search import MOST_LISTED
+from headgate.trace.search import MOST_ID_CHARACTERS, MOST_LISTED
 from log_streams import quick_folder
 from questions import LabClock, asked
 
@@ -62,6 +62,15 @@ def test_ids_of_every_type_are_found(root: Path, text: str, offset: int) -> None
     assert found.message is not None
     assert found.message.offset == offset
     assert found.consumers == ()
+
+
+def test_an_id_is_found_up_to_a_length_and_a_longer_one_is_refused_as_an_id(root: Path) -> None:
+    longest = "x" * MOST_ID_CHARACTERS
+    stream_of(root, [message(longest)])
+    found = asked(root, SetClock(), id=longest).message
+    assert found is not None
+    with pytest.raises(ConfigError, match="id: found 4001 characters"):
+        asked(root, SetClock(), id=longest + "x")
 
 
 def test_the_digits_of_a_binary_id_mean_no_text_of_the_same_bytes(root: Path) -> None:

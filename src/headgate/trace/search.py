@@ -30,6 +30,9 @@ from headgate.trace.parts import Search
 MOST_LISTED = 20
 """Limit: messages that the error for an ambiguous question lists."""
 
+MOST_ID_CHARACTERS = 4_000
+"""Limit: characters of an id, a quote counts twice; the filter that finds it has one, too."""
+
 RANGE_BYTES = 16 << 20
 """The time is checked after each range of about this size."""
 
@@ -54,7 +57,7 @@ class Selector:
     language: str | None = None
 
     def check(self) -> None:
-        """Raise ConfigError unless exactly one is given, FilterError for a wrong filter."""
+        """Raise ConfigError unless exactly one is given, and for a long id; FilterError for a wrong filter."""
         given = [name for name in ("id", "offset", "where") if getattr(self, name) is not None]
         if len(given) != 1:
             found = f"found {' and '.join(given)}" if given else "found none of them"
@@ -72,6 +75,10 @@ class Selector:
         if self.id is None:
             return None
         quoted = self.id.replace("'", "''")
+        if len(quoted) > MOST_ID_CHARACTERS:
+            raise ConfigError(
+                f"id: found {len(self.id)} characters, {MOST_ID_CHARACTERS} can be looked for; give the offset"
+            )
         text = f"properties.message_id = '{quoted}'"
         if _NUMBER.fullmatch(self.id) and int(self.id) <= _LARGEST:
             text += f" OR properties.message_id = {int(self.id)}"

@@ -171,9 +171,9 @@ def test_copied_commands_name_the_port_of_the_server(page: Page, served: Running
 def test_a_filter_on_the_newest_says_how_far_it_looks(page: Page) -> None:
     go(page, "messages", "events", query="from=last&filter=number%20%3D%20-1")
     expect(page.get_by_text("The last 10,000 offsets were looked through")).to_be_visible()
-    expect(page.get_by_text("those among the last 10,000 offsets")).to_be_visible()
+    expect(page.get_by_text("among the last 10,000 offsets")).to_be_visible()
     page.get_by_role("combobox", name="From").select_option("first")
-    expect(page.get_by_text("those among the last 10,000 offsets")).to_have_count(0)
+    expect(page.get_by_text("among the last 10,000 offsets")).to_have_count(0)
     page.get_by_role("button", name="Look", exact=True).click()
     expect(page.get_by_text("The stream was looked at to its end.")).to_be_visible()
 
@@ -185,6 +185,7 @@ def test_an_id_beyond_the_numbers_of_browsers_is_found_and_copied(page: Page, se
         publisher.flush()
     go(page, "why", query=f"name=events&id={identity}")
     expect(page.get_by_text(str(identity), exact=True)).to_be_visible()
+    expect(page.get_by_text(re.compile(r", 1\smessage$"))).to_be_visible()
     page.get_by_role("link", name="Look at it").click()
     page.locator(".opened").get_by_role("button", name="Filter", exact=False).first.wait_for()
     page.locator(".opened dl").get_by_role("button", name="Filter by message-id").click()

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "../vendor/hooks.mjs"
 import { useAsked, usePolled } from "../api.mjs"
 import { Ago, Badge, Card, Code, Empty, Icon, Loaded, Page, Time } from "../components.mjs"
-import { count, exact } from "../format.mjs"
+import { counted, exact } from "../format.mjs"
 import { html } from "../html.mjs"
 import { change, href } from "../router.mjs"
 
@@ -18,7 +18,7 @@ export default function Audit({ query }) {
   const actions = html`<a class="button" href=${href(["messages", "headgate.audit"])}>The stream</a>`
   return html`<${Page} title="Audit" lead=${lead} actions=${actions}>
     ${counts.data && !counts.data.enabled && html`<p class="stale">Nothing is recorded now: the audit stream is switched off in the configuration.</p>`}
-    ${counts.data?.lost > 0 && html`<p class="stale">${count(counts.data.lost)} entries could not be written since the server started.</p>`}
+    ${counts.data?.lost > 0 && html`<p class="stale">${counted(counts.data.lost, "entry", "entries")} could not be written since the server started.</p>`}
     <${Filters} key=${`${wanted.user} ${wanted.action}`} wanted=${wanted} />
     <${Loaded} of=${rows}>${(data) => html`<${Entries} rows=${data} query=${query} isFiltered=${Boolean(wanted.user || wanted.action)} />`}</${Loaded}>
   </${Page}>`

@@ -3,7 +3,7 @@
 import { useState } from "../vendor/hooks.mjs"
 import { ask, named, usePolled } from "../api.mjs"
 import { Card, Confirm, Dialog, Empty, Field, Form, Loaded, Page, Stat, Stats, Table, toast } from "../components.mjs"
-import { bytes, count, exact } from "../format.mjs"
+import { bytes, count, counted, exact } from "../format.mjs"
 import { html } from "../html.mjs"
 import { change, go, href } from "../router.mjs"
 
@@ -23,7 +23,7 @@ export default function MessageTopic({ topic, query }) {
     ${query.has("queues") && answer.data && html`<${Queues} of=${answer.data} onDone=${answer.reload} />`}
     ${query.has("delete") &&
     html`<${Confirm} title="Delete this topic?" verb="Delete" word=${topic} onConfirm=${remove} onClose=${() => change({ delete: null })}>
-      <p>Its queues and ${answer.data ? `their ${count(answer.data.messages)} messages` : "their messages"} will be gone.</p>
+      <p>Its queues and ${answer.data ? `their ${counted(answer.data.messages, "message")}` : "their messages"} will be gone.</p>
     </${Confirm}>`}
   </${Page}>`
 }

@@ -141,7 +141,7 @@ function Search({ stream, search }) {
           : html`<button type="button" disabled=${isWrong} onClick=${() => begin(true)}><${Icon} name="play" />Follow live</button>`}
       </span>
     </div>
-    ${given.kind === "last" && (given.filter.trim() || given.values.trim()) && html`<p class="hint">With a filter the newest are those among the last ${exact(NEWEST)} offsets; from the first, an offset or a time on all are looked through.</p>`}
+    ${given.kind === "last" && (given.filter.trim() || given.values.trim()) && html`<p class="hint">With a filter, matches among the last ${exact(NEWEST)} offsets are shown, the oldest of them first. From the first, an offset or a time, all messages up to the end are looked through.</p>`}
     <div class="copies">
       <span class="note">Copy this search</span>
       ${search.filter && html`<${Copy} text=${search.filter} label="Filter" />`}

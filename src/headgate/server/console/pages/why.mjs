@@ -3,7 +3,7 @@
 import { useEffect, useState } from "../vendor/hooks.mjs"
 import { ask, usePolled } from "../api.mjs"
 import { Ago, Badge, Card, Empty, Facts, FilterBox, Page, Skeleton, Time, Trouble } from "../components.mjs"
-import { bytes, exact } from "../format.mjs"
+import { bytes, counted, exact } from "../format.mjs"
 import { html } from "../html.mjs"
 import { change, href } from "../router.mjs"
 
@@ -117,7 +117,7 @@ function Answer({ of: answer }) {
               ["Stored", html`<${Time} ms=${message.timestamp_ms} date="always" />`],
               ["Size", bytes(message.size_bytes)],
               ["Filter value", html`<bdi>${message.filter_value ?? "none"}</bdi>`],
-              ["Chunk", `${exact(message.chunk)}, ${exact(message.chunk_messages)} messages`],
+              ["Chunk", `${exact(message.chunk)}, ${counted(message.chunk_messages, "message")}`],
               ["Segment", `${message.segment}, ${message.place === "remote" ? "in object storage" : "on this machine"}`],
             ]}
           />

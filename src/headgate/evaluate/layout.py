@@ -244,7 +244,7 @@ FOLLOW_SCRATCH_REGISTERS = 2
 # number that a register holds only nearly becomes a NUMBER_TEXT, and the room for texts is as large as the message.
 READS_VALUES = -1
 LEVEL_REGISTERS = 1
-MOST_LEVELS = 64
+MOST_LEVELS = 512  # MAX_NESTING of message/json_body.py
 UNESCAPED_BYTES = 8160
 BODY_SCRATCH_REGISTERS = 1 + LEVEL_REGISTERS * MOST_LEVELS + UNESCAPED_BYTES // REGISTER_BYTES
 MOST_JSON_BYTES = 4 << 20

@@ -6,8 +6,8 @@ values of each language and its operators are in `semantics/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from headgate.errors import MessageError
 from headgate.evaluate.semantics import cesql, rabbitmq, semantics_of, servicebus
@@ -63,7 +63,7 @@ def evaluate(node: t.Node, message: Message, now_ms: int) -> Value:
         case t.AnyElement():
             assert isinstance(node.array, t.Field)
             array = message.json_value(node.array.reference.path, node.array.reference.schema)
-            return _any_element(_but_for_elements(node.condition, message, now_ms), array, message)
+            return _any_element(_element_test(node.condition, message, now_ms), array)
         case t.In():
             subject = evaluate(node.subject, message, now_ms)
             found = semantics_of(node.rules).among(subject, _values(node.members, message, now_ms))
@@ -123,24 +123,16 @@ def _like_value(node: t.LikeValue, message: Message, now_ms: int) -> bool | None
     return _negated(matched) if node.negated else matched
 
 
-def _but_for_elements(condition: t.Node, message: Message, now_ms: int) -> t.Node:
-    """A condition on elements with the values of all else in it, which are found once and not for each element."""
-
-    def with_value(operand: t.Node) -> t.Node:
-        return operand if isinstance(operand, t.Element) else t.Constant(evaluate(operand, message, now_ms))
-
-    if isinstance(condition, t.AnyElement):
-        return replace(condition, condition=_but_for_elements(condition.condition, message, now_ms))
-    return t.with_operands(condition, with_value)
+_ElementTest: TypeAlias = Callable[[JsonValue], Value]
 
 
-def _any_element(condition: t.Node, array: JsonValue | None, message: Message) -> bool | None:
+def _any_element(test: _ElementTest, array: JsonValue | None) -> bool | None:
     elements = None if array is None else array.elements()
     if elements is None:
         return None
     result: bool | None = False
     for element in elements:
-        found = _of_element(condition, element, message)
+        found = test(element)
         if found is True:
             return True
         if found is None:
@@ -148,21 +140,47 @@ def _any_element(condition: t.Node, array: JsonValue | None, message: Message) -
     return result
 
 
-def _of_element(condition: t.Node, element: JsonValue, message: Message) -> Value:
-    if isinstance(condition, t.AnyElement):
-        assert isinstance(condition.array, t.Element)
-        return _any_element(condition.condition, element.at(condition.array.path), message)
-    if isinstance(condition, t.Exists):
-        assert isinstance(condition.operand, t.Element)
-        return element.at(condition.operand.path) is not None
+def _element_test(condition: t.Node, message: Message, now_ms: int) -> _ElementTest:
+    """What a condition is for an element. All else in it is evaluated here: an array may have a million elements."""
 
-    def with_value(operand: t.Node) -> t.Node:
-        if not isinstance(operand, t.Element):
-            return operand
-        value = element.at(operand.path)
-        return t.Constant(None if value is None else value.scalar())
+    def operand(node: t.Node) -> _ElementTest:
+        if isinstance(node, t.Element):
+            path = node.path
+            return lambda element: None if (value := element.at(path)) is None else value.scalar()
+        constant = evaluate(node, message, now_ms)
+        return lambda element: constant
 
-    return evaluate(t.with_operands(condition, with_value), message, 0)
+    match condition:
+        case t.AnyElement(t.Element() as array):
+            inner = _element_test(condition.condition, message, now_ms)
+            return lambda element: _any_element(inner, element.at(array.path))
+        case t.Exists(t.Element() as place):
+            return lambda element: element.at(place.path) is not None
+        case t.IsNull():
+            value = operand(condition.operand)
+            return lambda element: (value(element) is None) is not condition.negated
+        case t.Compare():
+            left, right, compare = (
+                operand(condition.left),
+                operand(condition.right),
+                semantics_of(condition.rules).compare,
+            )
+            return lambda element: compare(condition.operator, left(element), right(element))
+        case t.CompareSpecial():
+            value = operand(condition.operand)
+            return lambda element: rabbitmq.compare_special(condition.operator, value(element), condition.number)
+        case t.Like():
+            subject, like = operand(condition.subject), semantics_of(condition.rules).like
+            return lambda element: _negated_if(condition.negated, like(condition.pattern, subject(element)))
+        case t.In():
+            subject, among = operand(condition.subject), semantics_of(condition.rules).among
+            members = [evaluate(member, message, now_ms) for member in condition.members]
+            return lambda element: _negated_if(condition.negated, among(subject(element), iter(members)))
+    raise TypeError(f"no condition of an AnyElement: {condition}")
+
+
+def _negated_if(negated: bool, value: Value) -> Value:
+    return _negated(value) if negated else value
 
 
 def _exists(message: Message, reference: FieldReference) -> bool:

@@ -221,20 +221,17 @@ def verdicts(text: str, bodies: list[bytes], engine: Engine) -> list[int]:
 
 def test_limits_of_the_kernel_are_those_of_the_reference_or_left_to_it() -> None:
     assert layout.MOST_JSON_BYTES == MAX_JSON_BYTES
-    assert layout.MOST_LEVELS <= MAX_NESTING
+    assert layout.MOST_LEVELS == MAX_NESTING
     assert MOST_DIGITS <= MAX_DIGITS
-    levels = (
-        1,
-        layout.MOST_LEVELS - 1,
-        layout.MOST_LEVELS,
-        layout.MOST_LEVELS + 1,
-        MAX_NESTING,
-        MAX_NESTING + 1,
-        10_000,
-    )
+    levels = (1, 64, MAX_NESTING - 1, MAX_NESTING, MAX_NESTING + 1, 10_000)
     bodies = [b'{"a":1,"x":' + b"[" * (level - 1) + b"1" + b"]" * (level - 1) + b"}" for level in levels]
     bodies += [b'{"x":' * level + b"1" + b"}" * level for level in levels]
     bodies += [b"[" * level for level in levels]
+    bodies += [
+        b'{"a":1,"x":' + b"[" * (level - 2) + empty + b"]" * (level - 2) + b"}"
+        for level in levels[1:]
+        for empty in (b"[]", b"{}")
+    ]
     assert verdicts("EXISTS(body.a)", bodies, Engine.KERNEL) == verdicts("EXISTS(body.a)", bodies, Engine.REFERENCE)
 
 

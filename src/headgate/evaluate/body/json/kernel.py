@@ -1,8 +1,8 @@
 """JSON texts (RFC 8259) in the kernel: one pass checks a whole text, and puts values at several paths into registers.
 
-Nothing is decoded but what a path asks for; there is no recursion. Left to the reference: more than `MOST_LEVELS` open
-containers; in filters also long texts with escapes, numbers with very many digits or a large exponent. Every read lies
-before the end of the text or in the slack behind its message, also of 32 bytes that are read at once.
+Nothing is decoded but what a path asks for; there is no recursion. Left to the reference in filters: long texts with
+escapes, numbers with very many digits or a large exponent. Every read lies before the end of the text or in the slack
+behind its message, also of 32 bytes that are read at once.
 """
 
 from __future__ import annotations
@@ -484,11 +484,11 @@ def _walk(
         elif byte | 0x20 == OPEN_OBJECT:
             if register >= 0:
                 set_register(registers + register, layout.VALUELESS, position)
+            if level == deepest:
+                return NO_JSON, free
             position = _next(position + 1, end)
             if load_u8(position) == byte + 2:
                 position += 1
-            elif level == deepest:
-                return UNSURE, free
             else:
                 store_i64(level, outer << 1 | in_object)
                 store_i64(level + 8, number)

@@ -168,6 +168,12 @@ def test_copied_commands_name_the_port_of_the_server(page: Page, served: Running
     assert f'Client.connect("{address}")' in page.evaluate("navigator.clipboard.readText()")
 
 
+def test_a_filter_on_the_newest_shows_the_newest_matches(page: Page) -> None:
+    go(page, "messages", "events", query="from=last&filter=body.number%20%3C%20100&limit=3")
+    rows = page.get_by_role("list", name="Messages", exact=True)
+    expect(rows.locator(".message-offset")).to_have_text(["97", "98", "99"])
+
+
 def test_a_filter_on_the_newest_says_how_far_it_looks(page: Page) -> None:
     go(page, "messages", "events", query="from=last&filter=number%20%3D%20-1")
     expect(page.get_by_text("The last 10,000 offsets were looked through")).to_be_visible()

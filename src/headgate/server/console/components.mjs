@@ -161,7 +161,7 @@ export function Trouble({ problem, retry }) {
   return html`<div class="trouble" role="alert">
     <p><strong>${title}.</strong> <bdi>${problem.span ? problem.message.split("\n")[0] : problem.message}</bdi></p>
     ${problem.text !== undefined && problem.span && html`<${Caret} text=${problem.text} span=${problem.span} />`}
-    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+    ${retry && problem.status !== 400 && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`
 }
 

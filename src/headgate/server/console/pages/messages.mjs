@@ -141,7 +141,7 @@ function Search({ stream, search }) {
           : html`<button type="button" disabled=${isWrong} onClick=${() => begin(true)}><${Icon} name="play" />Follow live</button>`}
       </span>
     </div>
-    ${given.kind === "last" && (given.filter.trim() || given.values.trim()) && html`<p class="hint">With a filter, matches among the last ${exact(NEWEST)} offsets are shown, the oldest of them first. From the first, an offset or a time, all messages up to the end are looked through.</p>`}
+    ${given.kind === "last" && (given.filter.trim() || given.values.trim()) && html`<p class="hint">With a filter, the newest matches among the last ${exact(NEWEST)} offsets are shown. From the first, an offset or a time, all messages up to the end are looked through.</p>`}
     <div class="copies">
       <span class="note">Copy this search</span>
       ${search.filter && html`<${Copy} text=${search.filter} label="Filter" />`}
@@ -179,8 +179,7 @@ function Browse({ stream, search, onWhy }) {
     setState({ pages, problem: null, isAsking: true })
     try {
       const { signal } = given.current
-      const begin = from === "last" ? await newest(stream, search, signal) : from
-      const page = await ask(named`streams/${stream}/messages`, { query: { ...requestOf(search), from: begin }, signal })
+      const page = await (from === "last" ? newest(stream, search, signal) : pageOf(stream, search, from, signal))
       setState({ pages: [...pages, page], problem: null, isAsking: false })
     } catch (problem) {
       if (problem.name !== "AbortError") setState({ pages, problem, isAsking: false })
@@ -220,14 +219,33 @@ function olderOf({ filter, language, filterValues, limit }, offset) {
   return { from: Math.max(0, offset - step), filter, language: filter && language, "filter-value": filterValues, limit: limit === LIMIT ? null : limit }
 }
 
+const pageOf = (stream, search, from, signal) => ask(named`streams/${stream}/messages`, { query: { ...requestOf(search), from }, signal })
+
 /** How many of the newest offsets are looked through for matches of a filter. */
 const NEWEST = 10_000
+/** The most messages of an answer. */
+const MOST_LISTED = 500
+const MOST_ANSWERS = 40
 
-/** Where the newest messages begin; streams are read forwards. */
-async function newest(stream, { filter, filterValues, limit }, signal) {
+/** The newest messages, or the newest that match. Streams are read forwards: from further back, until there are enough. */
+async function newest(stream, search, signal) {
   const row = (await ask("streams", { signal })).find((one) => one.name === stream)
-  if (!row || row.error) return "last"
-  return Math.max(row.first_offset, row.next_offset - (filter || filterValues.length ? NEWEST : limit))
+  if (!row || row.error) return pageOf(stream, search, "last", signal)
+  const isFiltered = Boolean(search.filter || search.filterValues.length)
+  if (!isFiltered) return pageOf(stream, search, Math.max(row.first_offset, row.next_offset - search.limit), signal)
+  const pages = []
+  for (const step of [MOST_LISTED, 5 * MOST_LISTED, NEWEST]) {
+    pages.length = 0
+    let from = Math.max(row.first_offset, row.next_offset - step)
+    const isWhole = from === row.first_offset
+    do {
+      pages.push(await pageOf(stream, { ...search, limit: MOST_LISTED }, from, signal))
+      from = pages.at(-1).next_from
+    } while (!pages.at(-1).is_end && from !== null && pages.length < MOST_ANSWERS)
+    if (isWhole || pages.reduce((sum, page) => sum + page.messages.length, 0) >= search.limit) break
+  }
+  const messages = pages.flatMap((page) => page.messages).slice(-search.limit)
+  return { ...pages.at(-1), messages, counters: summed(pages.map((page) => page.counters)) }
 }
 
 function Follow({ stream, search, onWhy }) {

@@ -135,9 +135,10 @@ def test_a_reader_follows_writers_that_are_killed_again_and_again(tmp_path: Path
             writer.wait()
             drain.join()
             confirmed = max(confirmed, *(int(line) for line in lines if line.endswith("\n")))
-    while follower.step():
-        pass
+    # A chunk that its writer was killed behind, before the index had it, is there for readers after the recovery.
     with Writer.open(stream, now_ms=0) as last:
+        while follower.step():
+            pass
         assert last.last_sequence("p") == follower.expected - 1
     assert follower.expected >= confirmed
     assert len(stream.segments()) > 2

@@ -46,6 +46,7 @@ def slow_start(fifo: Path, *arguments: object, **environment: str) -> Iterator[s
             yield process
         finally:
             process.kill()
+            finish_children(fifo)
 
 
 def finish_children(fifo: Path) -> None:
